@@ -1,0 +1,18 @@
+//! The product's rules, pure: no clock, no IO, no environment. Everything comes in as an argument.
+
+pub mod boot;
+pub mod fault;
+pub mod fingerprint;
+pub mod ids;
+pub mod limits;
+pub mod plan;
+pub mod policy;
+pub mod record;
+pub mod refusal;
+pub mod retry;
+pub mod row;
+pub mod spec;
+pub mod state;
+pub mod time;
+pub mod verdict;
+pub mod view;
