@@ -1,3 +1,4 @@
+pub mod bus;
 pub mod core;
 pub mod ports;
 pub mod service;
