@@ -1,3 +1,5 @@
+#![doc = include_str!("README.md")]
+
 pub mod bus;
 pub mod core;
 pub mod ports;

@@ -1,0 +1,3 @@
+//! The harness.
+
+pub mod source;
