@@ -1,6 +1,7 @@
 //! The product's rules, pure: no clock, no IO, no environment. Everything comes in as an argument.
 
 pub mod boot;
+pub mod facts;
 pub mod fault;
 pub mod fingerprint;
 pub mod ids;

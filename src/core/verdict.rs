@@ -186,9 +186,19 @@ pub struct Facts {
     pub lost: bool,
     /// The record says that the worker ended before TERM went out.
     pub ended_before_term: bool,
-    /// A lease or stall that ran out while nobody could look, or stamps of another epoch: one fresh
-    /// period is due before it is judged.
-    pub fresh_due: bool,
+    /// Whether a fresh period comes before any judgement of its times.
+    pub fresh: Fresh,
+}
+
+/// The fresh period of a claim that nobody could look at, or whose stamps are of no boot that can be named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Fresh {
+    /// Its times are judged.
+    No,
+    /// It is to be given now.
+    Due,
+    /// This look comes late, and nothing ran out or the period was given already.
+    Given,
 }
 
 /// A pass of the sweep that can be left out.
@@ -461,7 +471,9 @@ const fn alive(facts: &Facts, proof: Proof, passes: Passes) -> (Row, Verdict) {
     }
     if let Some(stop) = facts.stop {
         if let (Urgency::Force, false, Some(why)) = (stop.urgency, survivor, forced(stop.cause)) {
-            return (Row::AliveForced, Verdict::Release { why, survivor: true });
+            // A process that holds another claim is not this run's to reap.
+            let survivor = !matches!(proof, Proof::Shared);
+            return (Row::AliveForced, Verdict::Release { why, survivor });
         }
         let in_pass = match stop.cause.pass() {
             Some(pass) => passes.has(pass),
@@ -502,7 +514,10 @@ const fn alive(facts: &Facts, proof: Proof, passes: Passes) -> (Row, Verdict) {
     if survivor || !matches!(facts.leftover, Leftover::None) {
         return (Row::AliveLingering, Verdict::Keep);
     }
-    if facts.lease_expired && passes.has(Pass::ReleaseStaleClaims) && !broken {
+    if (facts.lease_expired || matches!(facts.fresh, Fresh::Due))
+        && passes.has(Pass::ReleaseStaleClaims)
+        && !broken
+    {
         return (Row::AliveLeaseExpired, Verdict::Extend);
     }
     (Row::AliveWell, Verdict::Keep)
@@ -625,8 +640,10 @@ const fn lease_only(facts: &Facts, passes: Passes) -> (Row, Verdict) {
     if let Some(stop) = facts.stop {
         return release(Row::LeaseOnlyStopAsked, Release::Stopped(stop.cause));
     }
-    if facts.fresh_due && passes.has(Pass::ReleaseStaleClaims) {
-        return (Row::LeaseOnlyFresh, Verdict::Extend);
+    match facts.fresh {
+        Fresh::No => {}
+        Fresh::Due if passes.has(Pass::ReleaseStaleClaims) => return (Row::LeaseOnlyFresh, Verdict::Extend),
+        Fresh::Due | Fresh::Given => return (Row::LeaseOnlyWell, Verdict::Keep),
     }
     if facts.max_runtime_passed && passes.has(Pass::EnforceMaxRuntime) {
         return release(Row::LeaseOnlyMaxRuntime, Release::TimedOut);
@@ -639,3 +656,7 @@ const fn lease_only(facts: &Facts, passes: Passes) -> (Row, Verdict) {
     }
     (Row::LeaseOnlyWell, Verdict::Keep)
 }
+
+#[cfg(test)]
+#[path = "verdict_tests.rs"]
+mod tests;
