@@ -2,5 +2,7 @@
 
 pub mod bus;
 pub mod core;
+pub mod exec;
+pub mod linux;
 pub mod ports;
 pub mod service;

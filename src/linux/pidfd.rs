@@ -1,0 +1,218 @@
+//! Processes, held by pidfds: the one way in which this product points at a process.
+//!
+//! Owns every pidfd_open(2) and pidfd_send_signal(2). Never signals by number, and never takes an error
+//! for an end: [`Looked::Gone`] is said only when the kernel knows no such process, or when a pidfd is
+//! readable, and everything else is [`Looked::Unknown`].
+//!
+//! Source: pidfd_open(2), pidfd_send_signal(2), proc_pid_fdinfo(5), statfs(2); pidfs since Linux 6.9.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::core::fingerprint::Looked;
+use crate::core::ids::{Nonce, Pid};
+use crate::linux::proc::ProcRoot;
+use crate::linux::stat::Stat;
+use crate::linux::{carriers, owner};
+use crate::ports::{Held, Owner, Processes, Target};
+
+/// File system type of pidfs. Source: include/uapi/linux/magic.h, PID_FS_MAGIC.
+const PIDFS_MAGIC: i64 = 0x5049_4446;
+/// In the flags of a pidfd that stands for one thread: PIDFD_THREAD is O_EXCL.
+const PIDFD_THREAD: u32 = rustix::fs::OFlags::EXCL.bits();
+
+/// The processes of this host.
+#[derive(Clone, Debug, Default)]
+pub struct HostProcesses {
+    root: ProcRoot,
+    without_inodes: bool,
+}
+
+/// One held process. Its number cannot go to another process unnoticed: the pidfd says so.
+#[derive(Debug)]
+pub struct PidFd {
+    fd: OwnedFd,
+    pid: Pid,
+}
+
+impl Held for PidFd {
+    fn pid(&self) -> Pid {
+        self.pid
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for PidFd {
+    fn as_raw_fd(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl PidFd {
+    /// Whether the process has ended: its pidfd is readable, whether it was reaped or not.
+    ///
+    /// # Errors
+    /// What poll(2) said.
+    pub fn has_ended(&self) -> io::Result<bool> {
+        has_ended(self.fd.as_fd())
+    }
+
+    /// The pidfd alone, for the event loop or the fd store.
+    ///
+    /// # Errors
+    /// Where no descriptor is free.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
+    }
+}
+
+fn has_ended(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::io::retry_on_intr(|| poll(&mut polled, Some(&at_once)))?;
+    let [polled] = polled;
+    let seen = polled.revents();
+    if seen.intersects(PollFlags::NVAL) {
+        return Err(Errno::BADF.into());
+    }
+    Ok(seen.intersects(PollFlags::IN | PollFlags::HUP))
+}
+
+/// What a descriptor says of the process it stands for.
+enum Adopted {
+    Process(Pid),
+    Gone,
+    Refused,
+}
+
+impl HostProcesses {
+    /// With another procfs, for tests.
+    pub const fn with_proc(root: ProcRoot) -> Self {
+        Self { root, without_inodes: false }
+    }
+
+    /// Behaves as on a kernel without pidfs, whose pidfds have no inodes of their own.
+    #[must_use]
+    pub fn without_inodes(mut self) -> Self {
+        self.without_inodes = true;
+        self
+    }
+
+    /// Where it reads.
+    pub const fn proc_root(&self) -> &ProcRoot {
+        &self.root
+    }
+
+    fn open_pid(&self, pid: Pid) -> (Looked, Option<PidFd>) {
+        let Some(number) = rustix::process::Pid::from_raw(pid.get()) else {
+            return (Looked::Unknown, None);
+        };
+        match pidfd_open(number, PidfdFlags::empty()) {
+            Ok(fd) => self.look_and_keep(PidFd { fd, pid }),
+            Err(Errno::SRCH) => (Looked::Gone, None),
+            Err(_) => (Looked::Unknown, None),
+        }
+    }
+
+    fn adopt(&self, fd: OwnedFd) -> (Looked, Option<PidFd>) {
+        match self.adopted(&fd) {
+            Ok(Adopted::Process(pid)) => self.look_and_keep(PidFd { fd, pid }),
+            Ok(Adopted::Gone) => (Looked::Gone, None),
+            Ok(Adopted::Refused) | Err(_) => (Looked::Unknown, None),
+        }
+    }
+
+    fn look_and_keep(&self, handle: PidFd) -> (Looked, Option<PidFd>) {
+        let looked = self.look(&handle);
+        let keep = matches!(looked, Looked::Present { .. });
+        (looked, keep.then_some(handle))
+    }
+
+    /// Reads `Pid:` of the descriptor's fdinfo: -1 once the process was reaped, 0 where it lives in a pid
+    /// namespace that cannot be seen from here.
+    fn adopted(&self, fd: &OwnedFd) -> io::Result<Adopted> {
+        let info = fs::read_to_string(self.root.path().join(format!("self/fdinfo/{}", fd.as_raw_fd())))?;
+        let value = |key: &str| info.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+        let flags = value("flags:").and_then(|text| u32::from_str_radix(text, 8).ok());
+        let Some((flags, pid)) = flags.zip(value("Pid:").and_then(|text| text.parse::<i64>().ok())) else {
+            return Ok(Adopted::Refused);
+        };
+        if flags & PIDFD_THREAD != 0 || !self.root.is_ours() {
+            return Ok(Adopted::Refused);
+        }
+        if pid == -1 {
+            return Ok(Adopted::Gone);
+        }
+        Ok(Pid::new(pid).map_or(Adopted::Refused, Adopted::Process))
+    }
+
+    /// Stat first, then the inode, then the proof that the process still lived: so all of it belongs to
+    /// the process that the pidfd holds.
+    fn read(&self, handle: &PidFd) -> io::Result<Looked> {
+        let stat = Stat::read(&self.root, handle.pid.get())?;
+        let inode = self.inode(handle.fd.as_fd())?;
+        if !self.root.is_ours() {
+            return Ok(Looked::Unknown);
+        }
+        if handle.has_ended()? {
+            return Ok(Looked::Gone);
+        }
+        Ok(Looked::Present { start_ticks: stat.start_ticks, inode })
+    }
+
+    fn inode(&self, fd: BorrowedFd<'_>) -> io::Result<Option<u64>> {
+        if self.without_inodes || i64::from(rustix::fs::fstatfs(fd)?.f_type) != PIDFS_MAGIC {
+            return Ok(None);
+        }
+        Ok(Some(rustix::fs::fstat(fd)?.st_ino))
+    }
+}
+
+impl Processes for HostProcesses {
+    type Handle = PidFd;
+
+    fn open(&self, target: Target) -> (Looked, Option<PidFd>) {
+        match target {
+            Target::Pid(pid) => self.open_pid(pid),
+            Target::Fd(fd) => self.adopt(fd),
+        }
+    }
+
+    fn look(&self, handle: &PidFd) -> Looked {
+        match self.read(handle) {
+            Ok(looked) => looked,
+            Err(_) => match handle.has_ended() {
+                Ok(true) => Looked::Gone,
+                Ok(false) | Err(_) => Looked::Unknown,
+            },
+        }
+    }
+
+    fn signal(&self, handle: &PidFd, signal: i32) -> io::Result<()> {
+        if !(1..=nix::libc::SIGRTMAX()).contains(&signal) {
+            return Err(Errno::INVAL.into());
+        }
+        // SAFETY: the number is a signal of this system, as was checked; the kernel refuses the two that
+        // the C library keeps for itself nowhere, and they do no harm to memory.
+        let signal = unsafe { Signal::from_raw_unchecked(signal) };
+        Ok(pidfd_send_signal(&handle.fd, signal)?)
+    }
+
+    fn owner(&self, handle: &PidFd) -> io::Result<Owner> {
+        owner::read(&self.root, handle)
+    }
+
+    fn carriers(&self, nonce: &Nonce) -> io::Result<Vec<PidFd>> {
+        carriers::scan(self, nonce)
+    }
+}
