@@ -6,3 +6,4 @@ pub mod exec;
 pub mod linux;
 pub mod ports;
 pub mod service;
+pub mod store;

@@ -3,4 +3,6 @@
 //! Knows no bus type. Each use case is one transaction of the store; what follows from it (a worker to
 //! stop, a task to start) is told to the daemon as a [`types::Change`] after the commit.
 
+pub mod desk;
 pub mod types;
+pub mod worker;
