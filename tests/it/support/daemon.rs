@@ -1,0 +1,191 @@
+//! The real daemon: started as a person would start it, on a private bus or with its socket alone.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use super::board::Board;
+use super::bus::PrivateBus;
+use super::client::Client;
+use super::wait::eventually;
+
+/// How the host under test is set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub with_bus: bool,
+    pub config: String,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { with_bus: true, config: QUIET.to_owned() }
+    }
+}
+
+/// Nothing happens by itself within a test's time but what events bring about; failed tasks are ready again
+/// at once.
+pub const QUIET: &str = "[sweep]\ninterval = \"1h\"\n[run]\nlaunch = \"direct\"\nbackoff = \"0s\"\n";
+
+/// A state directory, a bus, and a daemon on them.
+pub struct Host {
+    directory: tempfile::TempDir,
+    bus: Option<PrivateBus>,
+    daemon: Option<Child>,
+    lives: u32,
+}
+
+impl Host {
+    /// With a bus, and a daemon that is ready.
+    pub fn start() -> Self {
+        Self::start_with(Setup::default())
+    }
+
+    pub fn start_with(setup: Setup) -> Self {
+        let mut host = Self::prepare(setup);
+        host.launch();
+        host
+    }
+
+    /// Without a daemon so far.
+    pub fn prepare(setup: Setup) -> Self {
+        let directory = tempfile::Builder::new().prefix("tenured-it-").tempdir().unwrap();
+        // Other users have to reach the sockets inside.
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::write(directory.path().join("tenured.toml"), &setup.config).unwrap();
+        let bus = setup.with_bus.then(|| PrivateBus::start(directory.path()));
+        Self { directory, bus, daemon: None, lives: 0 }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    pub fn configure(&self, config: &str) {
+        std::fs::write(self.path("tenured.toml"), config).unwrap();
+    }
+
+    /// The command that starts a daemon here.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tenured"));
+        command.arg("--config").arg(self.path("tenured.toml"));
+        command.arg("--state-dir").arg(self.state()).arg("--runtime-dir").arg(self.path("run"));
+        command.env_remove("NOTIFY_SOCKET").env_remove("JOURNAL_STREAM").env_remove("WATCHDOG_USEC");
+        match &self.bus {
+            Some(bus) if super::is_root() => command.env("DBUS_SYSTEM_BUS_ADDRESS", &bus.address),
+            Some(bus) => command.arg("--user").env("DBUS_SESSION_BUS_ADDRESS", &bus.address),
+            None => command.arg("--no-bus"),
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    }
+
+    /// Starts a daemon and waits until it answers.
+    pub fn launch(&mut self) {
+        self.spawn();
+        eventually("the daemon to answer", || {
+            if let Some(status) = self.daemon.as_mut().and_then(|child| child.try_wait().unwrap()) {
+                panic!("the daemon ended at once: {status}\n{}", self.log());
+            }
+            let client = Client::connect(&self.address()).map_err(|refused| format!("{refused:?}"))?;
+            client.ask(client.manager.version()).map(drop).map_err(|refused| format!("{refused:?}"))
+        });
+    }
+
+    /// Starts a daemon and does not wait.
+    pub fn spawn(&mut self) {
+        assert!(self.daemon.is_none(), "one daemon at a time");
+        self.lives += 1;
+        let log = std::fs::File::create(self.path(&format!("log.{}", self.lives))).unwrap();
+        self.daemon = Some(self.command().stderr(log).spawn().unwrap());
+    }
+
+    /// Where clients talk to it: the bus, or the private socket.
+    pub fn address(&self) -> String {
+        self.bus.as_ref().map_or_else(|| self.private_address(), |bus| bus.address.clone())
+    }
+
+    pub fn private_address(&self) -> String {
+        format!("unix:path={}", self.path("run").join("private").display())
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(&self.address()).unwrap()
+    }
+
+    /// A client of another user.
+    pub fn client_as(&self, uid: u32) -> Client {
+        Client::connect_as(uid, &self.address()).unwrap()
+    }
+
+    pub fn board(&self) -> Board {
+        Board::open(&self.state().join("board.db"))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.daemon.as_ref().expect("a daemon").id()
+    }
+
+    /// `kill -9`, and gone.
+    pub fn kill(&mut self) {
+        let mut daemon = self.daemon.take().expect("a daemon");
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+    }
+
+    /// As `systemctl stop` does; how it ended.
+    pub fn stop(&mut self) -> ExitStatus {
+        let mut daemon = self.daemon.take().expect("a daemon");
+        super::kernel::signal(daemon.id(), rustix::process::Signal::TERM);
+        eventually("the daemon to stop", || {
+            daemon.try_wait().unwrap().ok_or_else(|| "still there".to_owned())
+        })
+    }
+
+    /// `kill -9`, and a new one.
+    pub fn restart_hard(&mut self) {
+        self.kill();
+        self.launch();
+    }
+
+    /// What the daemons said.
+    pub fn log(&self) -> String {
+        (1..=self.lives)
+            .map(|life| std::fs::read_to_string(self.path(&format!("log.{life}"))).unwrap_or_default())
+            .collect()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        end_all_that_mention(self.directory.path());
+        if std::thread::panicking() {
+            eprintln!("--- what the daemon said ---\n{}", self.log());
+        }
+    }
+}
+
+/// Workers outlive their daemon, so they are ended by what is in their environment or arguments.
+fn end_all_that_mention(directory: &Path) {
+    let mark = directory.as_os_str().as_encoded_bytes();
+    for entry in std::fs::read_dir("/proc").unwrap().filter_map(Result::ok) {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let mentions = ["environ", "cmdline"].iter().any(|file| {
+            let bytes = std::fs::read(entry.path().join(file)).unwrap_or_default();
+            bytes.windows(mark.len()).any(|window| window == mark)
+        });
+        if mentions && pid != std::process::id() {
+            let Some(number) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { continue };
+            if let Ok(fd) = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()) {
+                let _ = rustix::process::pidfd_send_signal(&fd, rustix::process::Signal::KILL);
+            }
+        }
+    }
+}
