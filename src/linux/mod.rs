@@ -4,6 +4,12 @@
 //! Owns the reading of /proc, pidfds and the fork of `tenured-exec`. Decides nothing: every function
 //! returns what it saw, and an error while looking is an observation of its own.
 
+#![expect(
+    unsafe_code,
+    reason = "fork, and system calls that no safe wrapper has; each block says why it is sound"
+)]
+#![expect(clippy::disallowed_methods, reason = "the adapter for the kernel: it reads clocks and /proc")]
+
 pub mod carriers;
 pub mod clock;
 pub mod launch_spec;

@@ -132,8 +132,10 @@ impl Board {
 
     /// Every event of a task: its kind and its payload, in order.
     pub fn history(&self, task: u64) -> Vec<(String, String)> {
-        let mut query =
-            self.connection.prepare("SELECT kind, payload FROM events WHERE task = ?1 ORDER BY event").unwrap();
+        let mut query = self
+            .connection
+            .prepare("SELECT kind, payload FROM events WHERE task = ?1 ORDER BY event")
+            .unwrap();
         let rows = query.query_map([task.cast_signed()], |row| {
             Ok((row.get(0)?, row.get::<_, Option<String>>(1)?.unwrap_or_default()))
         });

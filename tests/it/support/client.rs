@@ -28,9 +28,7 @@ impl From<zbus::Error> for Refused {
     fn from(error: zbus::Error) -> Self {
         let (name, text) = match error {
             zbus::Error::MethodError(name, text, _) => (name.to_string(), text.unwrap_or_default()),
-            zbus::Error::FDO(error) => {
-                (zbus::DBusError::name(&*error).to_string(), error.to_string())
-            }
+            zbus::Error::FDO(error) => (zbus::DBusError::name(&*error).to_string(), error.to_string()),
             other => ("no answer".to_owned(), format!("{other:?}")),
         };
         let name = name.strip_prefix(proxy::ERROR_PREFIX).unwrap_or(&name).to_owned();
@@ -87,13 +85,12 @@ impl Client {
         B: serde::Serialize + zbus::DynamicType,
     {
         self.ask(async {
-            self.manager.inner().connection().call_method(
-                Some(proxy::BUS_NAME),
-                proxy::OBJECT_PATH,
-                Some(proxy::INTERFACE),
-                method,
-                body,
-            ).await.map(|_| ())
+            self.manager
+                .inner()
+                .connection()
+                .call_method(Some(proxy::BUS_NAME), proxy::OBJECT_PATH, Some(proxy::INTERFACE), method, body)
+                .await
+                .map(|_| ())
         })
     }
 
