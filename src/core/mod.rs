@@ -14,6 +14,7 @@ pub mod retry;
 pub mod row;
 pub mod spec;
 pub mod state;
+pub mod state_dir;
 pub mod time;
 pub mod verdict;
 pub mod view;

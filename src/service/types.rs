@@ -1,10 +1,10 @@
 //! Who asks, what they bring along, and how the daemon's loop is asked.
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 
 use crate::core::fault::Error;
 use crate::core::ids::{RunId, TaskId, Uid};
+pub use crate::core::state_dir::StateDir;
 use crate::core::view::{Outcome, SweepReport, SweepRequest, TaskView};
 
 /// Who asks, as the bus or the socket proves it.
@@ -75,29 +75,3 @@ pub enum Ask {
 
 /// Where an answer goes.
 pub type Reply<T> = tokio::sync::oneshot::Sender<Result<T, Error>>;
-
-/// Where the pieces of the state directory are.
-#[derive(Clone, Debug)]
-pub struct StateDir(pub PathBuf);
-
-impl StateDir {
-    /// The board.
-    pub fn board(&self) -> PathBuf {
-        self.0.join("board.db")
-    }
-
-    /// The lock that one daemon holds.
-    pub fn lock(&self) -> PathBuf {
-        self.0.join("board.lock")
-    }
-
-    /// The exit record of a run.
-    pub fn record(&self, run: RunId, nonce: &crate::core::ids::Nonce) -> PathBuf {
-        self.0.join("exits").join(format!("{run}-{nonce}"))
-    }
-
-    /// The output file of a run; the older part is beside it with `.1`.
-    pub fn output(&self, run: RunId) -> PathBuf {
-        self.0.join("output").join(format!("{run}.log"))
-    }
-}

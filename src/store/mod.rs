@@ -15,9 +15,9 @@ use crate::core::fault::Error;
 use crate::core::fingerprint::Epoch;
 use crate::core::ids::BootId;
 use crate::core::policy::Policy;
+use crate::core::state_dir::StateDir;
 use crate::core::time::Now;
 use crate::core::view::Change;
-use crate::service::types::StateDir;
 
 /// The board, open. Cheap to clone.
 #[derive(Clone)]

@@ -1,0 +1,31 @@
+//! What is where in the state directory: names alone, nothing is opened here.
+
+use std::path::PathBuf;
+
+use crate::core::ids::{Nonce, RunId};
+
+/// Where the pieces of the state directory are.
+#[derive(Clone, Debug)]
+pub struct StateDir(pub PathBuf);
+
+impl StateDir {
+    /// The board.
+    pub fn board(&self) -> PathBuf {
+        self.0.join("board.db")
+    }
+
+    /// The lock that one daemon holds.
+    pub fn lock(&self) -> PathBuf {
+        self.0.join("board.lock")
+    }
+
+    /// The exit record of a run.
+    pub fn record(&self, run: RunId, nonce: &Nonce) -> PathBuf {
+        self.0.join("exits").join(format!("{run}-{nonce}"))
+    }
+
+    /// The output file of a run; the older part is beside it with `.1`.
+    pub fn output(&self, run: RunId) -> PathBuf {
+        self.0.join("output").join(format!("{run}.log"))
+    }
+}
