@@ -2,6 +2,7 @@
 
 pub mod bus;
 pub mod core;
+pub mod daemon;
 pub mod exec;
 pub mod linux;
 pub mod ports;

@@ -7,7 +7,8 @@ use std::os::fd::OwnedFd;
 
 use crate::core::boot::Witnesses;
 use crate::core::fingerprint::Looked;
-use crate::core::ids::{Nonce, Pid, Uid};
+use crate::core::ids::{Nonce, Pid, RunId, Uid};
+use crate::core::record::Record;
 use crate::core::time::Now;
 
 /// The host's clocks and the witnesses of its boot.
@@ -90,4 +91,10 @@ pub trait Processes: Send + Sync {
     /// # Errors
     /// Where one live process could not be read: then nothing is known about the tree.
     fn carriers(&self, nonce: &Nonce) -> std::io::Result<Vec<Self::Handle>>;
+}
+
+/// The exit records of the state directory.
+pub trait Records: Send + Sync {
+    /// The whole record of this run with this nonce, if there is one.
+    fn read(&self, run: RunId, nonce: &Nonce) -> Option<Record>;
 }

@@ -40,6 +40,13 @@ pub struct Observed {
     pub objection: Option<Objection>,
 }
 
+impl Observed {
+    /// Where there is nothing to look at, or somebody else has it in hand.
+    pub const fn nothing() -> Self {
+        Self { process: None, tree: Tree::Empty, record: None, objection: None }
+    }
+}
+
 /// Why a live and proven process must not be signalled all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Objection {

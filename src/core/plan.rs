@@ -46,11 +46,16 @@ pub enum Step {
     Forget(Basis),
 }
 
-/// Orders verdicts into steps: ends first, because they free slots and processes; then what only writes;
-/// signals last, so that nobody is signalled on a board that this sweep is still changing.
-pub fn plan<'a>(judged: impl IntoIterator<Item = (&'a ClaimRow, Verdict)>) -> Vec<Step> {
-    let mut steps: Vec<Step> = judged.into_iter().filter_map(|(row, verdict)| step(row, verdict)).collect();
-    steps.sort_by_key(rank);
+/// Orders verdicts into steps, each with the place of its row: ends first, because they free slots and
+/// processes; then what only writes; signals last, so that nobody is signalled on a board that this sweep is
+/// still changing.
+pub fn plan<'a>(judged: impl IntoIterator<Item = (&'a ClaimRow, Verdict)>) -> Vec<(usize, Step)> {
+    let mut steps: Vec<(usize, Step)> = judged
+        .into_iter()
+        .enumerate()
+        .filter_map(|(at, (row, verdict))| step(row, verdict).map(|step| (at, step)))
+        .collect();
+    steps.sort_by_key(|(_, step)| rank(step));
     steps
 }
 

@@ -10,11 +10,15 @@
 )]
 #![expect(clippy::disallowed_methods, reason = "the adapter for the kernel: it reads clocks and /proc")]
 
+pub mod account;
+pub mod alarm;
 pub mod carriers;
 pub mod clock;
 pub mod launch_spec;
 pub mod owner;
 pub mod pidfd;
 pub mod proc;
+pub mod readable;
+pub mod records;
 pub mod spawn;
 pub mod stat;

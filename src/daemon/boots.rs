@@ -1,0 +1,84 @@
+//! Which boot each row belongs to, judged once in a daemon's life: boots do not change under a daemon.
+//!
+//! Old boots are judged before this life's nonce is written, so that a missing nonce counts against them.
+
+use std::collections::HashMap;
+
+use crate::core::boot::{self, Boot, Remembered, Witnesses};
+use crate::core::fingerprint::Epoch;
+use crate::core::ids::BootId;
+use crate::core::row::RunPart;
+
+/// See the module.
+pub struct Boots {
+    witnesses: Witnesses,
+    judged: HashMap<BootId, Boot>,
+    /// The newest remembered boot of each epoch; rows written by hand carry a text only.
+    newest: HashMap<Epoch, BootId>,
+}
+
+/// The boots of one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowBoots {
+    /// Of the worker's identity.
+    pub identity: Boot,
+    /// Of the row's stamps.
+    pub stamps: Boot,
+}
+
+impl Boots {
+    /// Judges what the board remembers.
+    pub fn judge(remembered: &[Remembered], witnesses: Witnesses) -> Self {
+        let mut boots = Self { witnesses, judged: HashMap::new(), newest: HashMap::new() };
+        for old in remembered {
+            let verdict = boot::judge(&old.epoch, Some(old), &boots.witnesses);
+            boots.judged.insert(old.boot, verdict);
+            let newest = boots.newest.entry(old.epoch.clone()).or_insert(old.boot);
+            *newest = (*newest).max(old.boot);
+        }
+        boots
+    }
+
+    /// The remembered boot that is this one, if there is one.
+    pub fn same(&self) -> Option<BootId> {
+        self.judged.iter().filter(|(_, verdict)| **verdict == Boot::Same).map(|(boot, _)| *boot).max()
+    }
+
+    /// From now on this row of the board stands for this boot.
+    pub fn adopt(&mut self, ours: BootId) {
+        self.judged.insert(ours, Boot::Same);
+        self.newest.insert(self.witnesses.epoch.clone(), ours);
+    }
+
+    /// This boot's epoch.
+    pub const fn epoch(&self) -> &Epoch {
+        &self.witnesses.epoch
+    }
+
+    fn by_text(&self, epoch: &Epoch) -> Boot {
+        match self.newest.get(epoch).and_then(|boot| self.judged.get(boot)) {
+            Some(verdict) => *verdict,
+            None => boot::judge(epoch, None, &self.witnesses),
+        }
+    }
+
+    fn of_row(&self, run: &RunPart) -> Option<Boot> {
+        let by_number = run.boot.and_then(|boot| self.judged.get(&boot)).copied();
+        by_number.or_else(|| run.epoch.as_ref().map(|epoch| self.by_text(epoch)))
+    }
+
+    /// Where a fingerprint's epoch and the row's differ, the fingerprint's decides identity and the row's
+    /// decides what its stamps mean; where one is missing, the other speaks for both.
+    pub fn of(&self, run: &RunPart) -> RowBoots {
+        let row = self.of_row(run);
+        let print = match run.worker.epoch() {
+            Some(epoch) if run.epoch.as_ref() == Some(epoch) => row,
+            Some(epoch) => Some(self.by_text(epoch)),
+            None => None,
+        };
+        RowBoots {
+            identity: print.or(row).unwrap_or(Boot::Absent),
+            stamps: row.or(print).unwrap_or(Boot::Absent),
+        }
+    }
+}

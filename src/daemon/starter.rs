@@ -1,0 +1,275 @@
+//! From a claim to an open gate: makes the child, makes its identity durable, opens the gate.
+//!
+//! One task a start, so that a slow one holds up no other. The gate is opened only after the identity is
+//! committed, and the commit says that no stop was asked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::core::fault::{Error, Fault};
+use crate::core::fingerprint::{Epoch, Fingerprint, Looked, Stored};
+use crate::core::ids::{RunId, Uid};
+use crate::core::limits;
+use crate::core::spec::Resource;
+use crate::core::state_dir::StateDir;
+use crate::linux::account::{self, Account, NoAccount};
+use crate::linux::pidfd::PidFd;
+use crate::linux::spawn::{
+    Credentials, LaunchError, LaunchSpec, Launched, Launcher, Member, OutputTo, launch,
+};
+use crate::ports::Held as _;
+use crate::service::desk::Desk;
+use crate::store::start::{self, Identity, Start};
+
+/// What a start needs of the daemon.
+#[derive(Clone)]
+pub struct Starter {
+    /// The use cases.
+    pub desk: Desk,
+    /// What makes the child.
+    pub launcher: Arc<Launcher>,
+    /// Where records and output go.
+    pub state: StateDir,
+    /// The uid of the daemon.
+    pub own_uid: Uid,
+    /// What the worker's own client is to talk to.
+    pub bus_address: String,
+    /// This boot.
+    pub epoch: Epoch,
+}
+
+/// A process of a run, held, and what proves it.
+pub type Proven = (Arc<PidFd>, Stored);
+
+/// What became of a start.
+#[derive(Debug)]
+pub enum Started {
+    /// The gate is open.
+    Running {
+        /// The command.
+        worker: Proven,
+        /// Its parent.
+        supervisor: Proven,
+    },
+    /// The gate stays shut: the run is no longer open, or a stop was asked, or its identity could not be
+    /// made durable. The child ends by itself.
+    Shut {
+        /// The command.
+        worker: Proven,
+        /// Its parent.
+        supervisor: Proven,
+    },
+    /// There is no child, and the board knows.
+    Nothing,
+}
+
+/// Why there is no child.
+enum Failed {
+    /// The task's matter.
+    Task(String),
+    /// The host's matter.
+    Host(String),
+}
+
+impl Starter {
+    /// Starts one claim.
+    pub async fn start(&self, start: Start) -> Started {
+        let run = start.run;
+        let spec = match self.launch_spec(start) {
+            Ok(spec) => spec,
+            Err(failed) => return self.not_started(run, failed).await,
+        };
+        let uid = spec.credentials.as_ref().map_or(self.own_uid, |credentials| credentials.uid);
+        let launched = match self.launch(spec).await {
+            Ok(launched) => launched,
+            Err(failed) => return self.not_started(run, failed).await,
+        };
+        let worker = self.proven(launched.command);
+        let supervisor = self.proven(launched.supervisor);
+        match self.identify(run, &worker, &supervisor, uid).await {
+            Ok(true) => {}
+            Ok(false) => return Started::Shut { worker, supervisor },
+            Err(error) => {
+                tracing::warn!(TENURED_RUN = run.get(), error = %error, "the worker's identity is not durable; the gate stays shut");
+                return Started::Shut { worker, supervisor };
+            }
+        }
+        if let Err(error) = launched.gate.open() {
+            // Child and gate are gone together; its record says that nothing ran.
+            tracing::warn!(TENURED_RUN = run.get(), %error, "the gate could not be opened; the run ends as not started");
+        }
+        Started::Running { worker, supervisor }
+    }
+
+    async fn launch(&self, spec: LaunchSpec) -> Result<Launched, Failed> {
+        let launcher = Arc::clone(&self.launcher);
+        let made = tokio::task::spawn_blocking(move || launch(&launcher, &spec)).await;
+        match made {
+            Ok(Ok(launched)) => Ok(launched),
+            Ok(Err(error @ LaunchError::Setup { .. })) => Err(Failed::Task(in_full(&error))),
+            Ok(Err(error @ LaunchError::Host { .. })) => Err(Failed::Host(in_full(&error))),
+            Err(error) => Err(Failed::Host(in_full(&error))),
+        }
+    }
+
+    fn proven(&self, member: Member) -> Proven {
+        let stored = match member.looked {
+            Looked::Present { start_ticks, inode } => {
+                Stored::Proven(Fingerprint { epoch: self.epoch.clone(), start_ticks, inode })
+            }
+            Looked::Gone | Looked::Unknown => Stored::Unverified,
+        };
+        (Arc::new(member.handle), stored)
+    }
+
+    async fn identify(
+        &self,
+        run: RunId,
+        worker: &Proven,
+        supervisor: &Proven,
+        uid: Uid,
+    ) -> Result<bool, Error> {
+        if !matches!((&worker.1, &supervisor.1), (Stored::Proven(_), Stored::Proven(_))) {
+            return Ok(false);
+        }
+        let when = self.desk.when();
+        let identity = Identity {
+            worker_pid: i64::from(worker.0.pid().get()),
+            worker: worker.1.clone(),
+            supervisor_pid: i64::from(supervisor.0.pid().get()),
+            supervisor: supervisor.1.clone(),
+            uid,
+            unit: None,
+        };
+        let work = move |tx: &mut crate::store::Tx<'_>| {
+            let open = start::identify(tx, run, &identity, &when)?;
+            if open {
+                start::opened(tx, run, &when)?;
+            }
+            Ok(open)
+        };
+        self.desk.store().write("a worker's identity", work).await
+    }
+
+    async fn not_started(&self, run: RunId, failed: Failed) -> Started {
+        let (why, host_trouble) = match failed {
+            Failed::Task(why) => (why, false),
+            Failed::Host(why) => (why, true),
+        };
+        tracing::warn!(TENURED_RUN = run.get(), why, host_trouble, "the run was not started");
+        let when = self.desk.when();
+        let work =
+            move |tx: &mut crate::store::Tx<'_>| start::not_started(tx, run, &why, host_trouble, &when);
+        if let Err(error) = self.desk.store().write_end("a start that failed", work).await {
+            tracing::error!(TENURED_RUN = run.get(), error = %in_full(&error), "cannot record a failed start; the next sweep will");
+        }
+        Started::Nothing
+    }
+
+    fn launch_spec(&self, start: Start) -> Result<LaunchSpec, Failed> {
+        let program = &start.spec.program;
+        if let Some(resource) = program.resources.keys().next() {
+            return Err(Failed::Task(no_cgroup(*resource)));
+        }
+        let account = account::find(start.owner_uid, program.user.as_deref(), program.group.as_deref());
+        let account = account.map_err(|error| match error {
+            NoAccount::User(_) | NoAccount::Group(_) => Failed::Task(error.to_string()),
+            NoAccount::Io(_) => Failed::Host(in_full(&error)),
+        })?;
+        if self.own_uid != 0 && account.uid != self.own_uid {
+            return Err(Failed::Task(format!("only root may run a command as {}", account.name)));
+        }
+        let environment = self.environment(&start, &account);
+        let credentials = (self.own_uid == 0).then(|| Credentials {
+            uid: account.uid,
+            gid: account.gid,
+            groups: account.groups.clone(),
+        });
+        Ok(LaunchSpec {
+            run: start.run,
+            environment,
+            credentials,
+            working_directory: program.working_directory.clone().unwrap_or_else(|| "/".to_owned()).into(),
+            stdin: program.stdin.clone().map(Into::into),
+            nice: program.nice,
+            no_new_privileges: false,
+            record: self.state.record(start.run, &start.nonce),
+            output: OutputTo::File {
+                path: self.state.output(start.run),
+                cap_bytes: limits::OUTPUT_FILE_BYTES,
+            },
+            argv: start.spec.program.command,
+            nonce: start.nonce,
+        })
+    }
+
+    /// A clean environment; nothing of the daemon's own gets through. The task's own entries win over the
+    /// account's, and the daemon's over both.
+    fn environment(&self, start: &Start, account: &Account) -> Vec<String> {
+        let mut variables: BTreeMap<String, String> = BTreeMap::new();
+        let mut set = |key: &str, value: &str| {
+            variables.insert(key.to_owned(), value.to_owned());
+        };
+        set("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        set("HOME", &account.home);
+        set("USER", &account.name);
+        set("LOGNAME", &account.name);
+        set("SHELL", &account.shell);
+        set("LANG", "C.UTF-8");
+        for entry in &start.spec.program.environment {
+            if let Some((key, value)) = entry.split_once('=') {
+                set(key, value);
+            }
+        }
+        set("TENURED_TASK", &start.task.to_string());
+        set("TENURED_RUN", &start.run.to_string());
+        set("TENURED_NONCE", start.nonce.as_str());
+        set("TENURED_ATTEMPT", &start.attempt.to_string());
+        set("TENURED_QUEUE", &start.queue);
+        set("TENURED_BUS_ADDRESS", &self.bus_address);
+        for (slot, units) in &start.slots {
+            set(&slot_variable(slot), &units.join(","));
+        }
+        variables.into_iter().map(|(key, value)| format!("{key}={value}")).collect()
+    }
+}
+
+fn no_cgroup(resource: Resource) -> String {
+    format!(
+        "{} needs a cgroup, and a direct launch has none; use Launch=scope on a host with systemd",
+        resource.word()
+    )
+}
+
+/// `TENURED_SLOT_GPU` for `gpu`: what a shell can read.
+fn slot_variable(slot: &str) -> String {
+    let readable = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    format!("TENURED_SLOT_{}", slot.chars().map(readable).collect::<String>())
+}
+
+/// An error with everything that caused it, on one line.
+pub fn in_full(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// A fault of the host, for the log.
+pub fn host_fault(doing: &'static str, source: std::io::Error) -> Error {
+    Error::Fault(Fault::Host { doing, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_has_a_name_that_a_shell_can_read() {
+        assert_eq!(slot_variable("gpu"), "TENURED_SLOT_GPU");
+        assert_eq!(slot_variable("a-b.c"), "TENURED_SLOT_A_B_C");
+    }
+}
