@@ -8,3 +8,4 @@ pub mod linux;
 pub mod ports;
 pub mod service;
 pub mod store;
+pub mod systemd;

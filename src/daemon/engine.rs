@@ -15,6 +15,7 @@ use tokio::task::AbortHandle;
 use crate::core::fault::Error;
 use crate::core::ids::RunId;
 use crate::core::limits;
+use crate::core::policy::Policy;
 use crate::core::refusal::Refusal;
 use crate::core::state_dir::StateDir;
 use crate::core::time::MonoMs;
@@ -81,6 +82,8 @@ pub struct Engine {
     /// Whether everything was looked at once in this life.
     looked_once: bool,
     touched: MonoMs,
+    /// What was due up to then has been looked at.
+    due_seen: MonoMs,
     /// Whether ready tasks are started at all in this life.
     starts: bool,
 }
@@ -125,8 +128,24 @@ impl Engine {
             full_due: now,
             looked_once: false,
             touched: now,
+            due_seen: now,
             starts: parts.starts,
         }
+    }
+
+    /// How long until a moment; nothing if it has passed.
+    pub fn until(&self, due: MonoMs) -> Duration {
+        Duration::from_millis(u64::try_from(due.since(self.now())).unwrap_or(0))
+    }
+
+    /// Nothing new is started any more in this life.
+    pub fn stop_starting(&mut self) {
+        self.starts = false;
+    }
+
+    /// Whether starts are under way.
+    pub fn is_starting(&self) -> bool {
+        !self.in_hand.is_empty()
     }
 
     pub(super) fn now(&self) -> MonoMs {
@@ -208,6 +227,7 @@ impl Engine {
         let epoch = self.boots.epoch().clone();
         let passes = self.desk.policy().passes;
         let selection = sweep::Selection::Due { now, epoch };
+        self.due_seen = now;
         self.examine(selection, Round { now, passes, late }).await?;
         if passes.has(Pass::Promote) {
             self.promote().await?;
@@ -220,8 +240,8 @@ impl Engine {
 
     /// The nearest due times: of the loop's own, and of the board's.
     pub async fn next_due(&self) -> Result<sweep::NextDue, Error> {
-        let (now, epoch) = (self.now(), self.boots.epoch().clone());
-        let read = move |snapshot: &crate::store::Snapshot<'_>| sweep::next_due(snapshot, now, &epoch);
+        let (after, epoch) = (self.due_seen, self.boots.epoch().clone());
+        let read = move |snapshot: &crate::store::Snapshot<'_>| sweep::next_due(snapshot, after, &epoch);
         let mut next = self.store.read("what is due next", read).await?;
         let own = self.relooks.values().min().copied().unwrap_or(self.full_due).min(self.full_due);
         next.mono = Some(next.mono.map_or(own, |due| due.min(own)));
@@ -238,7 +258,7 @@ impl Engine {
         let mut report = if request.preview {
             self.foresee(round, request.dispatch).await?
         } else {
-            self.sweep_for_real(round, request.dispatch).await?
+            self.sweep_for_real(round, request.dispatch, request.passes.is_none()).await?
         };
         report.took_usec = crate::core::time::ms_to_usec(self.now().since(now));
         if !request.preview {
@@ -264,10 +284,19 @@ impl Engine {
         Ok(report)
     }
 
-    async fn sweep_for_real(&mut self, round: Round, dispatch: bool) -> Result<SweepReport, Error> {
+    async fn sweep_for_real(
+        &mut self,
+        round: Round,
+        dispatch: bool,
+        as_configured: bool,
+    ) -> Result<SweepReport, Error> {
         let judged = self.examine(sweep::Selection::All, round).await?;
-        self.looked_once = true;
-        self.full_due = round.now.plus(self.desk.policy().interval_ms);
+        // A sweep with passes of its own does not stand for the daemon's.
+        if as_configured {
+            self.looked_once = true;
+            self.due_seen = round.now;
+            self.full_due = round.now.plus(self.desk.policy().interval_ms);
+        }
         self.say_doubts(&judged.0);
         let mut report = judged.1;
         if round.passes.has(Pass::Promote) {
@@ -541,13 +570,14 @@ impl Engine {
             .await
     }
 
-    /// After another configuration: due times are computed anew.
-    pub async fn reloaded(&mut self) -> Result<(), Error> {
+    /// Goes on with another configuration: due times are computed anew.
+    pub async fn reload(&mut self, policy: Policy) -> Result<Outcome, Error> {
+        self.desk.set_policy(policy).await?;
         let when = self.desk.when();
         self.store.write("due times", move |tx| sweep::rearm(tx, &when)).await?;
         self.full_due = self.full_due.min(self.now().plus(self.desk.policy().interval_ms));
         self.dispatch().await?;
-        Ok(())
+        Ok(Outcome::Done)
     }
 }
 

@@ -6,6 +6,7 @@ pub mod engine;
 pub mod exits;
 pub mod hub;
 pub mod judge;
+pub mod life;
 pub mod observe;
 pub mod send;
 pub mod starter;
