@@ -5,8 +5,14 @@
 pub mod admission;
 pub mod caller;
 pub mod convert;
+pub mod driver;
 pub mod errors;
 pub mod manager;
 pub mod options;
+pub mod private;
 pub mod properties;
 pub mod proxy;
+pub mod sasl;
+pub mod serve;
+pub mod signals;
+pub mod socket;
