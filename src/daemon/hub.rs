@@ -1,17 +1,14 @@
-//! From the writer's thread to the loop and the bus: what commits have changed, told once, in any number.
+//! From the writer's thread to the loop: what commits have changed, told once, in any number.
 //!
 //! Hints add up while nobody looks, so a flood of commits costs one wake-up and a bounded set.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::Notify;
 
 use crate::core::ids::RunId;
 use crate::core::view::Change;
-
-/// Hints that a slow listener of the bus may fall behind by; it is told then that it missed some.
-const BACKLOG_HINTS: usize = 4_096;
 
 /// What has changed since the loop last asked.
 #[derive(Debug, Default)]
@@ -25,18 +22,10 @@ pub struct Hints {
 }
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Hub {
     hints: Arc<Mutex<Hints>>,
     woken: Arc<Notify>,
-    listeners: broadcast::Sender<Change>,
-}
-
-impl Default for Hub {
-    fn default() -> Self {
-        let (listeners, _) = broadcast::channel(BACKLOG_HINTS);
-        Self { hints: Arc::default(), woken: Arc::default(), listeners }
-    }
 }
 
 impl Hub {
@@ -47,11 +36,8 @@ impl Hub {
             let mut hints = self.hints.lock().unwrap_or_else(PoisonError::into_inner);
             for change in changes {
                 match change {
-                    Change::Task(_) | Change::RunEnded(_) => {
-                        // Nobody listening is fine.
-                        let _ = self.listeners.send(*change);
-                        continue;
-                    }
+                    // Hints for the bus; the loop has made these itself or needs none.
+                    Change::Task(_) | Change::RunEnded(_) => continue,
                     Change::Ready => hints.ready = true,
                     Change::Look(run) => drop(hints.look.insert(*run)),
                     Change::Due => hints.due = true,
@@ -62,11 +48,6 @@ impl Hub {
         if wake {
             self.woken.notify_one();
         }
-    }
-
-    /// What tells of tasks and ends, for the bus.
-    pub fn listen(&self) -> broadcast::Receiver<Change> {
-        self.listeners.subscribe()
     }
 
     /// Waits until something has changed, and takes it.

@@ -1,0 +1,265 @@
+//! From settings to a served board, and back: opens everything in the order that loses nothing.
+//!
+//! Order: lock and board, boots (old ones are judged before this life's nonce is written), the first look
+//! at every running row, and only then callers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::bus::admission::Admission;
+use crate::bus::caller::Admins;
+use crate::bus::private::{Private, Service};
+use crate::bus::proxy::Endpoint;
+use crate::bus::serve::{BusState, serve};
+use crate::bus::signals::Signals as Hints;
+use crate::core::ids::Pid;
+use crate::core::policy::Policy;
+use crate::core::state_dir::StateDir;
+use crate::daemon::boots::Boots;
+use crate::daemon::engine::{Engine, Parts};
+use crate::daemon::hub::Hub;
+use crate::daemon::life::{self, Inputs, Load, Signals};
+use crate::daemon::observe::Observer;
+use crate::daemon::starter::{Starter, in_full};
+use crate::linux::clock::{HostClock, ensure_boot_nonce, read_boot_nonce};
+use crate::linux::pidfd::HostProcesses;
+use crate::linux::spawn::Launcher;
+use crate::ports::Clock;
+use crate::service::desk::{Desk, ThisBoot};
+use crate::service::worker::Deputy;
+use crate::store::{Options, Store, boots};
+use crate::systemd::notify;
+
+/// Requests that wait for the loop; more wait at the caller.
+const ASKS: usize = 256;
+/// News of the loop's own tasks that wait for it.
+const EVENTS: usize = 4_096;
+/// Connections for reading.
+const READERS: usize = 2;
+
+/// All that a life of the daemon depends on.
+pub struct Settings {
+    /// The configuration.
+    pub policy: Policy,
+    /// Where the board is.
+    pub state: StateDir,
+    /// Where the private socket and the boot's nonce are.
+    pub runtime: PathBuf,
+    /// The bus, if one is served.
+    pub bus: Option<Endpoint>,
+    /// Whether the daemon's own user may do everything too.
+    pub is_users_own: bool,
+    /// Whether ready tasks are started.
+    pub starts: bool,
+    /// Reads the configuration again.
+    pub load: Load,
+    /// Ends the life from outside.
+    pub leave: mpsc::Receiver<()>,
+}
+
+/// Why a life ended before its time; each text says what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing}: {why}")]
+pub struct Ended {
+    doing: &'static str,
+    why: String,
+}
+
+fn ended(doing: &'static str) -> impl FnOnce(&dyn std::error::Error) -> Ended {
+    move |error| Ended { doing, why: in_full(error) }
+}
+
+macro_rules! attempt {
+    ($doing:literal, $result:expr) => {
+        $result.map_err(|error| ended($doing)(&error))?
+    };
+}
+
+/// Lives until it is told to end.
+///
+/// # Errors
+/// [`Ended`] where the daemon could not begin, or another one has its place.
+pub async fn run(settings: Settings) -> Result<(), Ended> {
+    let signals = attempt!("cannot listen to signals", Signals::listen());
+    let clock = Arc::new(HostClock::default());
+    let (hub, hints) = (Hub::default(), Hints::default());
+    let store = open_board(&settings, &hub, &hints)?;
+    let outcome = serve_board(settings, signals, clock, hub, hints, &store).await;
+    store.close();
+    outcome
+}
+
+fn open_board(settings: &Settings, hub: &Hub, hints: &Hints) -> Result<Store, Ended> {
+    let options = Options {
+        state: settings.state.clone(),
+        reserve_bytes: settings.policy.reserve_bytes,
+        readers: READERS,
+    };
+    let (hub, hints) = (hub.clone(), hints.clone());
+    let committed = Box::new(move |changes: &[crate::core::view::Change]| {
+        hub.committed(changes);
+        hints.tell(changes);
+    });
+    Ok(attempt!("cannot open the board", Store::open(options, committed)))
+}
+
+async fn serve_board(
+    settings: Settings,
+    signals: Signals,
+    clock: Arc<HostClock>,
+    hub: Hub,
+    hints: Hints,
+    store: &Store,
+) -> Result<(), Ended> {
+    let (boots, this_boot, shutdown) = judge_boots(store, &*clock, &settings.runtime).await?;
+    let processes = HostProcesses::default();
+    let own_uid = rustix::process::getuid().as_raw();
+    let (asks, asked) = mpsc::channel(ASKS);
+    let (events, happened) = mpsc::channel(EVENTS);
+    let desk = Desk::new(
+        store.clone(),
+        clock.clone(),
+        Arc::new(deputy(&processes, &this_boot)),
+        asks,
+        settings.policy.clone(),
+        this_boot.clone(),
+        settings.state.clone(),
+    );
+    attempt!("cannot make the configured queues", desk.set_policy(settings.policy.clone()).await);
+    let starter = Starter {
+        desk: desk.clone(),
+        launcher: Arc::new(attempt!("cannot find tenured-exec", Launcher::find(processes.clone()))),
+        state: settings.state.clone(),
+        own_uid,
+        bus_address: bus_address(&settings),
+        epoch: this_boot.epoch.clone(),
+    };
+    let observer = Observer::new(Arc::new(processes), Arc::new(settings.state.clone()));
+    let parts = Parts {
+        desk: desk.clone(),
+        clock,
+        observer,
+        boots,
+        starter,
+        events,
+        shutdown,
+        starts: settings.starts,
+    };
+    let mut engine = Engine::new(parts);
+    attempt!("the first look at the board failed", engine.first_look().await);
+    let admins = if settings.is_users_own { Admins::RootAnd(own_uid) } else { Admins::Root };
+    let service = Service { desk, admins, admission: Admission::default(), signals: hints };
+    let inputs =
+        Inputs { signals, asks: asked, events: happened, hub, load: settings.load, leave: settings.leave };
+    with_callers(&mut engine, inputs, service, &settings.runtime, settings.bus).await
+}
+
+/// Serves callers for as long as the loop lives.
+async fn with_callers(
+    engine: &mut Engine,
+    inputs: Inputs,
+    service: Service,
+    runtime: &std::path::Path,
+    bus: Option<Endpoint>,
+) -> Result<(), Ended> {
+    let private = attempt!("cannot serve the private socket", Private::bind(&runtime.join("private")).await);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(private.serve(service.clone()));
+    let properties = service.desk.properties();
+    let signals = service.signals.clone();
+    tasks.spawn(async move { signals.follow(properties).await });
+    let (state, mut states) = watch::channel(BusState::Connecting);
+    let desk = service.desk.clone();
+    let has_bus = bus.is_some();
+    if let Some(endpoint) = bus {
+        tasks.spawn(serve(endpoint, service, state));
+    }
+    let bus_ready = async {
+        if has_bus {
+            follow_bus(&mut states, &desk).await
+        } else {
+            notify::ready("running");
+            std::future::pending().await
+        }
+    };
+    let outcome = tokio::select! {
+        lived = life::live(engine, inputs) => lived.map_err(|error| ended("the daemon's loop ended")(&error)),
+        refused = bus_ready => Err(refused),
+    };
+    tasks.shutdown().await;
+    outcome
+}
+
+/// Says how the bus stands; returns only where another daemon has the name.
+async fn follow_bus(states: &mut watch::Receiver<BusState>, desk: &Desk) -> Ended {
+    let mut was_ready = false;
+    loop {
+        let state = states.borrow_and_update().clone();
+        match state {
+            BusState::Connecting => {}
+            BusState::Connected => {
+                desk.set_degraded("bus_lost", false);
+                if !was_ready {
+                    notify::ready("running");
+                }
+                was_ready = true;
+            }
+            BusState::NameTaken if !was_ready => {
+                let why =
+                    format!("another process owns {}; end it, or use --no-bus", crate::bus::proxy::BUS_NAME);
+                return Ended { doing: "cannot serve the bus", why };
+            }
+            BusState::NameTaken | BusState::Lost(_) => desk.set_degraded("bus_lost", true),
+        }
+        if states.changed().await.is_err() {
+            return Ended { doing: "cannot serve the bus", why: "its task ended".to_owned() };
+        }
+    }
+}
+
+fn deputy(processes: &HostProcesses, this_boot: &ThisBoot) -> Deputy<HostProcesses> {
+    let own = Pid::new(i64::from(std::process::id()));
+    Deputy { processes: processes.clone(), epoch: this_boot.epoch.clone(), never: own.into_iter().collect() }
+}
+
+fn bus_address(settings: &Settings) -> String {
+    match &settings.bus {
+        Some(Endpoint::Address(address)) => address.clone(),
+        Some(Endpoint::System | Endpoint::Session) | None => {
+            format!("unix:path={}", settings.runtime.join("private").display())
+        }
+    }
+}
+
+/// Judges the remembered boots by what the host says, then makes sure that this one has its nonce and its row.
+async fn judge_boots(
+    store: &Store,
+    clock: &HostClock,
+    runtime: &std::path::Path,
+) -> Result<(Boots, ThisBoot, Option<crate::core::time::MonoMs>), Ended> {
+    let mut witnesses = attempt!("cannot read which boot this is", clock.witnesses());
+    witnesses.nonce = attempt!("cannot read the boot's nonce", read_boot_nonce(runtime));
+    let remembered = attempt!("cannot read the boots", store.read("the boots", boots::all).await);
+    let mut judged = Boots::judge(&remembered, witnesses.clone());
+    witnesses.nonce = Some(attempt!("cannot write the boot's nonce", ensure_boot_nonce(runtime)));
+    let wall = clock.now().wall;
+    let same = judged.same();
+    let epoch = witnesses.epoch.clone();
+    let work = move |tx: &mut crate::store::Tx<'_>| {
+        let boot = match same {
+            Some(boot) => {
+                boots::touch(tx, boot, witnesses.boottime_ms)?;
+                boot
+            }
+            None => boots::remember(tx, &witnesses, wall)?,
+        };
+        let shutdown = boots::shutdown_of(tx, boot)?;
+        Ok((boot, shutdown))
+    };
+    let (boot, shutdown) = attempt!("cannot remember this boot", store.write("this boot", work).await);
+    judged.adopt(boot);
+    Ok((judged, ThisBoot { epoch, boot }, shutdown))
+}
