@@ -82,3 +82,47 @@ impl Boots {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::boot::Doubt;
+
+    fn epoch(init_start_ticks: u64) -> Epoch {
+        Epoch {
+            boot_id: "6b2d4f0a-0d2c-4c7e-9a31-1f4a7f1f2a3b".into(),
+            pid_namespace: 1,
+            time_namespace: 2,
+            init_start_ticks,
+        }
+    }
+
+    fn remembered(number: i64, nonce: &str) -> Remembered {
+        Remembered { boot: BootId::new(number), epoch: epoch(3), nonce: nonce.into(), boottime_ms: 10 }
+    }
+
+    fn now(nonce: Option<&str>) -> Witnesses {
+        Witnesses { epoch: epoch(3), nonce: nonce.map(str::to_owned), boottime_ms: 20 }
+    }
+
+    #[test]
+    fn a_lost_nonce_leaves_the_old_rows_in_doubt_and_makes_a_new_boot() {
+        let mut boots = Boots::judge(&[remembered(1, "a")], now(None));
+        assert_eq!(boots.same(), None);
+        assert_eq!(boots.judged[&BootId::new(1)], Boot::Unknown(Doubt::Nonce));
+        boots.adopt(BootId::new(2));
+        assert_eq!(boots.judged[&BootId::new(1)], Boot::Unknown(Doubt::Nonce), "also after the new one");
+        assert_eq!(boots.by_text(&epoch(3)), Boot::Same, "a row written by hand means this boot");
+        // In the next life the new nonce speaks for the new boot alone.
+        let next = Boots::judge(&[remembered(1, "a"), remembered(2, "b")], now(Some("b")));
+        assert_eq!(next.same(), Some(BootId::new(2)));
+        assert_eq!(next.judged[&BootId::new(1)], Boot::Unknown(Doubt::Nonce));
+    }
+
+    #[test]
+    fn a_text_that_nobody_remembers_is_judged_by_itself() {
+        let boots = Boots::judge(&[], now(Some("a")));
+        assert_eq!(boots.by_text(&epoch(3)), Boot::Same);
+        assert_eq!(boots.by_text(&epoch(4)), Boot::Unknown(Doubt::Init));
+    }
+}

@@ -271,3 +271,7 @@ impl<P: Processes> Observer<P> {
         &self.processes
     }
 }
+
+#[cfg(test)]
+#[path = "observe_tests.rs"]
+mod tests;
