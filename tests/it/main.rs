@@ -13,5 +13,7 @@
     reason = "tests stand outside: they read files, make processes and watch clocks"
 )]
 
+mod harness;
+mod promises;
 mod rules;
 mod support;

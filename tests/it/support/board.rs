@@ -142,6 +142,23 @@ impl Board {
         rows.unwrap().map(Result::unwrap).collect()
     }
 
+    /// Whole tables as text, for "nothing has changed".
+    pub fn dump(&self, tables: &[&str]) -> String {
+        let mut all = String::new();
+        for table in tables {
+            let mut query = self.connection.prepare(&format!("SELECT * FROM {table} ORDER BY 1")).unwrap();
+            let columns = query.column_count();
+            let mut rows = query.query([]).unwrap();
+            while let Some(row) = rows.next().unwrap() {
+                let values: Vec<_> = (0..columns)
+                    .map(|column| row.get::<_, rusqlite::types::Value>(column).unwrap())
+                    .collect();
+                all.push_str(&format!("{table} {values:?}\n"));
+            }
+        }
+        all
+    }
+
     /// A task that says it is running, held by a run row that is written by hand; both numbers.
     pub fn running(&self, row: HandMade) -> (u64, u64) {
         self.execute(

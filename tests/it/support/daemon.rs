@@ -4,6 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use rustix::process::{Resource, Rlimit};
+
 use super::board::Board;
 use super::bus::PrivateBus;
 use super::client::Client;
@@ -149,6 +151,66 @@ impl Host {
     pub fn restart_hard(&mut self) {
         self.kill();
         self.launch();
+    }
+
+    /// Takes from the daemon the room for one more descriptor: whatever it opens now fails with EMFILE.
+    pub fn exhaust_descriptors(&self) -> Rlimit {
+        let taken: Vec<u64> = std::fs::read_dir(format!("/proc/{}/fd", self.pid()))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
+            .collect();
+        let lowest_free = (0..).find(|number| !taken.contains(number)).unwrap();
+        let limit = rustix::process::prlimit(
+            self.process(),
+            Resource::Nofile,
+            Rlimit {
+                current: Some(lowest_free),
+                maximum: rustix::process::getrlimit(Resource::Nofile).maximum,
+            },
+        );
+        limit.unwrap()
+    }
+
+    pub fn restore_descriptors(&self, limit: Rlimit) {
+        rustix::process::prlimit(self.process(), Resource::Nofile, limit).unwrap();
+    }
+
+    fn process(&self) -> Option<rustix::process::Pid> {
+        rustix::process::Pid::from_raw(i32::try_from(self.pid()).unwrap())
+    }
+
+    /// The board as bytes. Nobody of this process may have it open: closing a plain descriptor would drop
+    /// SQLite's locks.
+    pub fn bytes_of_board(&self) -> [Vec<u8>; 2] {
+        ["board.db", "board.db-wal"].map(|name| std::fs::read(self.state().join(name)).unwrap())
+    }
+
+    /// A named pipe on which a worker waits.
+    pub fn fifo(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
+        path
+    }
+
+    /// Lets the worker go on that waits on this pipe.
+    pub fn open_fifo(&self, path: &Path) {
+        use std::io::Write;
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).custom_flags(nix::libc::O_NONBLOCK);
+        let mut pipe = eventually("the worker to wait on its pipe", || {
+            options.open(path).map_err(|error| error.to_string())
+        });
+        pipe.write_all(b"go\n").unwrap();
+    }
+
+    /// The pid of a task's launched worker, once its command runs.
+    pub fn worker_of(&self, client: &Client, task: u64) -> u32 {
+        eventually("the worker to run", || {
+            let row = client.task(task);
+            let runs = row.word("Stage") == "running" && row.number("WorkerPid") > 1;
+            if runs { Ok(u32::try_from(row.number("WorkerPid")).unwrap()) } else { Err(format!("{row:?}")) }
+        })
     }
 
     /// What the daemons said.
