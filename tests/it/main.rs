@@ -13,6 +13,7 @@
     reason = "tests stand outside: they read files, make processes and watch clocks"
 )]
 
+mod cases;
 mod harness;
 mod promises;
 mod rules;

@@ -9,6 +9,7 @@ use rustix::process::{Resource, Rlimit};
 use super::board::Board;
 use super::bus::PrivateBus;
 use super::client::Client;
+use super::kernel;
 use super::wait::eventually;
 
 /// How the host under test is set up.
@@ -33,6 +34,7 @@ pub struct Host {
     directory: tempfile::TempDir,
     bus: Option<PrivateBus>,
     daemon: Option<Child>,
+    wrapped: bool,
     lives: u32,
 }
 
@@ -55,7 +57,7 @@ impl Host {
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::write(directory.path().join("tenured.toml"), &setup.config).unwrap();
         let bus = setup.with_bus.then(|| PrivateBus::start(directory.path()));
-        Self { directory, bus, daemon: None, lives: 0 }
+        Self { directory, bus, daemon: None, wrapped: false, lives: 0 }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -87,7 +89,12 @@ impl Host {
 
     /// Starts a daemon and waits until it answers.
     pub fn launch(&mut self) {
-        self.spawn();
+        self.launch_under(&[]);
+    }
+
+    /// The same by way of a program that changes how the daemon sees its host.
+    pub fn launch_under(&mut self, wrapper: &[&str]) {
+        self.spawn_under(wrapper);
         eventually("the daemon to answer", || {
             if let Some(status) = self.daemon.as_mut().and_then(|child| child.try_wait().unwrap()) {
                 panic!("the daemon ended at once: {status}\n{}", self.log());
@@ -97,12 +104,22 @@ impl Host {
         });
     }
 
-    /// Starts a daemon and does not wait.
-    pub fn spawn(&mut self) {
+    fn spawn_under(&mut self, wrapper: &[&str]) {
         assert!(self.daemon.is_none(), "one daemon at a time");
         self.lives += 1;
+        self.wrapped = !wrapper.is_empty();
         let log = std::fs::File::create(self.path(&format!("log.{}", self.lives))).unwrap();
-        self.daemon = Some(self.command().stderr(log).spawn().unwrap());
+        let plain = self.command();
+        let mut command = match wrapper.split_first() {
+            None => plain,
+            Some((program, arguments)) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(plain.get_program()).args(plain.get_args());
+                command.stdin(Stdio::null()).stdout(Stdio::null());
+                command
+            }
+        };
+        self.daemon = Some(command.stderr(log).spawn().unwrap());
     }
 
     /// Where clients talk to it: the bus, or the private socket.
@@ -134,14 +151,20 @@ impl Host {
     /// `kill -9`, and gone.
     pub fn kill(&mut self) {
         let mut daemon = self.daemon.take().expect("a daemon");
+        let behind = if self.wrapped { kernel::children(daemon.id()) } else { Vec::new() };
         daemon.kill().unwrap();
         daemon.wait().unwrap();
+        for pid in behind {
+            eventually("the daemon behind its wrapper to end", || {
+                if kernel::lives(pid) { Err(format!("{pid} lives")) } else { Ok(()) }
+            });
+        }
     }
 
     /// As `systemctl stop` does; how it ended.
     pub fn stop(&mut self) -> ExitStatus {
         let mut daemon = self.daemon.take().expect("a daemon");
-        super::kernel::signal(daemon.id(), rustix::process::Signal::TERM);
+        kernel::signal(daemon.id(), rustix::process::Signal::TERM);
         eventually("the daemon to stop", || {
             daemon.try_wait().unwrap().ok_or_else(|| "still there".to_owned())
         })

@@ -45,6 +45,12 @@ pub fn inode(pid: u32) -> Option<u64> {
     pidfs.then(|| rustix::fs::fstat(fd.as_fd()).unwrap().st_ino)
 }
 
+/// Its children at this moment.
+pub fn children(pid: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
 }
@@ -96,10 +102,4 @@ pub fn mono_ms() -> i64 {
 pub fn wall_usec() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
-}
-
-/// A number that no process has and that could be one.
-pub fn free_pid() -> u32 {
-    let max: u32 = std::fs::read_to_string("/proc/sys/kernel/pid_max").unwrap().trim().parse().unwrap();
-    (2..max).rev().find(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()).unwrap()
 }

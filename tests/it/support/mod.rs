@@ -11,8 +11,8 @@ pub mod source;
 pub mod wait;
 
 pub use board::Board;
-pub use client::{Client, Refused, Report, Row};
-pub use daemon::{Host, Setup};
+pub use client::Client;
+pub use daemon::Host;
 pub use decoy::{Decoy, Kind};
 pub use wait::eventually;
 

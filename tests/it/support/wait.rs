@@ -8,14 +8,24 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// Looks until the look is `Ok`; panics with what was seen last when patience is over.
 #[track_caller]
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+pub fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
+    match until(PATIENCE, look) {
+        Ok(value) => value,
+        Err(seen) => panic!("waited {PATIENCE:?} for {what}; last seen: {seen}"),
+    }
+}
+
+/// Looks until the look is `Ok` or the time is over, whichever comes first.
+pub fn until<T>(bound: Duration, mut look: impl FnMut() -> Result<T, String>) -> Result<T, String> {
     let start = Instant::now();
     loop {
         let seen = match look() {
-            Ok(value) => return value,
+            Ok(value) => return Ok(value),
             Err(seen) => seen,
         };
-        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}; last seen: {seen}");
+        if start.elapsed() >= bound {
+            return Err(seen);
+        }
         std::thread::sleep(PAUSE);
     }
 }
