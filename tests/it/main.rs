@@ -15,6 +15,7 @@
 
 mod cases;
 mod harness;
+mod interface;
 mod promises;
 mod rules;
 mod support;
