@@ -1,7 +1,6 @@
 #![doc = include_str!("README.md")]
 
 pub mod bus;
-pub mod config;
 pub mod core;
 pub mod daemon;
 pub mod exec;
