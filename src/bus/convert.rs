@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use zbus::Variant;
 use zbus::wire::{LE, serialized::Context, serialized_size};
 
-use crate::bus::properties::signal_name;
 use crate::core::ids::TaskId;
 use crate::core::limits;
+use crate::core::signal;
 use crate::core::spec::{Completion, Launch, Output, Program, TaskSpec};
 use crate::core::state::Status;
 use crate::core::time::ms_to_usec;
@@ -124,7 +124,7 @@ fn program(row: &mut Row, program: Program) {
     put_if(row, "Launch", program.launch.map(Launch::word));
     put_if(row, "Stdin", program.stdin.map(text));
     put_if(row, "Output", program.output.map(Output::word));
-    put_if(row, "StopSignal", program.stop_signal.map(signal_name));
+    put_if(row, "StopSignal", program.stop_signal.map(signal::name));
     put_if(row, "Nice", program.nice);
     for (resource, value) in program.resources {
         put(row, resource.word(), value);

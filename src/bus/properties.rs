@@ -7,18 +7,12 @@ use std::collections::BTreeMap;
 use crate::bus::options::{Dict, Given};
 use crate::core::ids::TaskId;
 use crate::core::refusal::Refusal;
+use crate::core::signal;
 use crate::core::spec::{Completion, Launch, Output, Patch, Resource, TaskSpec};
 
 const LAUNCHES: [Launch; 3] = [Launch::Scope, Launch::Direct, Launch::Auto];
 const COMPLETIONS: [Completion; 2] = [Completion::Exit, Completion::Explicit];
 const OUTPUTS: [Output; 2] = [Output::Journal, Output::File];
-
-/// Signals by their names, in the order of their numbers. Source: signal(7), x86 and ARM.
-const SIGNALS: [&str; 31] = [
-    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
-    "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
-    "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
-];
 
 /// CreateTask.
 ///
@@ -85,7 +79,7 @@ fn running(given: &mut Given, patch: Patch) -> Result<Patch, Refusal> {
         stop_signal: given
             .word("StopSignal")?
             .map(|word| {
-                signal_number(&word).ok_or_else(|| {
+                signal::number(&word).ok_or_else(|| {
                     Refusal::argument(
                         "StopSignal",
                         format!("{word:?} is no signal; give a name such as SIGINT"),
@@ -124,34 +118,4 @@ fn resources(given: &mut Given) -> Result<BTreeMap<Resource, u64>, Refusal> {
         }
     }
     Ok(resources)
-}
-
-/// The number of a signal: `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3` (34 is the first real-time signal that
-/// glibc leaves to programs).
-pub fn signal_number(word: &str) -> Option<i32> {
-    let name = word.strip_prefix("SIG").unwrap_or(word);
-    if let Some(at) = SIGNALS.iter().position(|signal| *signal == name) {
-        return i32::try_from(at + 1).ok();
-    }
-    let number = match name.strip_prefix("RTMIN") {
-        Some("") => Some(34),
-        Some(offset) => offset
-            .strip_prefix('+')?
-            .parse::<i32>()
-            .ok()
-            .filter(|offset| *offset <= 30)
-            .map(|offset| 34 + offset),
-        None => word.parse().ok(),
-    };
-    number.filter(|number| (1..=64).contains(number))
-}
-
-/// The name of a signal; its number where it has none.
-pub fn signal_name(number: i32) -> String {
-    let index = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
-    match index.and_then(|index| SIGNALS.get(index)) {
-        Some(name) => format!("SIG{name}"),
-        None if (34..=64).contains(&number) => format!("SIGRTMIN+{}", number - 34),
-        None => number.to_string(),
-    }
 }

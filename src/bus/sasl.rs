@@ -196,8 +196,8 @@ mod tests {
             let mut handshake = handshake();
             for chunk in chunks {
                 let step = handshake.take(&chunk);
-                let done = matches!(step, Step::Done { .. });
-                prop_assert!(!done || handshake.stage == Stage::Begin);
+                let is_done = matches!(step, Step::Done { .. });
+                prop_assert!(!is_done || handshake.stage == Stage::Begin);
                 prop_assert!(handshake.input.len() <= LINE_BYTES + chunk.len() + 1);
             }
         }

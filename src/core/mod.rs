@@ -12,6 +12,7 @@ pub mod record;
 pub mod refusal;
 pub mod retry;
 pub mod row;
+pub mod signal;
 pub mod spec;
 pub mod state;
 pub mod state_dir;
