@@ -1,6 +1,7 @@
 #![doc = include_str!("README.md")]
 
 pub mod bus;
+pub mod cli;
 pub mod config;
 pub mod core;
 pub mod daemon;

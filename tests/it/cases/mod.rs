@@ -4,7 +4,6 @@
 //! is what needs the real daemon.
 
 mod claims;
-mod comes_and_goes;
 mod disk;
 mod identity;
 mod over;

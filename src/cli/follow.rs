@@ -1,0 +1,223 @@
+//! Following what happens on the board: the daemon's hints wake us, and then we ask.
+//!
+//! Subscribes first and asks afterwards, so that nothing is missed between; asks again after a long while in
+//! any case, because hints may be lost. A daemon that goes away (a restart, an upgrade) is waited for.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use zbus::message::Type;
+use zbus::{MatchRule, MessageStream};
+
+use crate::bus::proxy::{self, Endpoint, INTERFACE, ManagerProxy, OBJECT_PATH};
+use crate::cli::connect::Session;
+use crate::cli::failure::Failure;
+use crate::cli::render::aside;
+
+/// Without a hint, we ask again after this: a safety net, not the way we learn things.
+const RECHECK: Duration = Duration::from_secs(15);
+/// Between two attempts to find a daemon that has gone.
+const FIND_PAUSE: Duration = Duration::from_secs(1);
+/// Attempts to find it: about two minutes, longer than a host takes to upgrade a package.
+const FIND_ATTEMPTS: u32 = 120;
+/// More tasks than this in one hint: everything may have changed.
+const HINT_TASKS: usize = 10_000;
+
+/// What may have changed since the last hint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hint {
+    tasks: BTreeSet<u64>,
+    /// Anything may have.
+    everything: bool,
+    /// The stream of hints has ended.
+    lost: bool,
+}
+
+impl Hint {
+    /// Whether this task may have changed.
+    pub fn concerns(&self, task: u64) -> bool {
+        self.everything || self.tasks.contains(&task)
+    }
+
+    fn add(&mut self, task: u64) {
+        if self.tasks.len() >= HINT_TASKS {
+            self.tasks.clear();
+            self.everything = true;
+        } else if !self.everything {
+            self.tasks.insert(task);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    hint: Mutex<Hint>,
+    came: Notify,
+}
+
+impl Pending {
+    fn with(&self, change: impl FnOnce(&mut Hint)) {
+        change(&mut self.hint.lock().unwrap_or_else(PoisonError::into_inner));
+        self.came.notify_one();
+    }
+
+    fn take(&self) -> Hint {
+        std::mem::take(&mut *self.hint.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The hints of a daemon, on a connection of their own that is always read: a stream that nobody reads
+/// would hold up every call beside it.
+#[derive(Debug)]
+struct Watch {
+    pending: Arc<Pending>,
+    reader: JoinHandle<()>,
+}
+
+impl Watch {
+    /// Subscribes; when this returns, no later hint is missed.
+    async fn start(endpoint: &Endpoint) -> Result<Self, Failure> {
+        let connection = proxy::connect(endpoint).await?;
+        // Without a sender: hints say nothing, and whoever forges one only makes us ask.
+        let rule =
+            MatchRule::builder().msg_type(Type::Signal).interface(INTERFACE).path(OBJECT_PATH).build()?;
+        let mut stream = MessageStream::for_match_rule(rule, &connection, None).await?;
+        let pending = Arc::<Pending>::default();
+        let told = Arc::clone(&pending);
+        let reader = tokio::spawn(async move {
+            while let Some(Ok(message)) = stream.next().await {
+                let member = message.header().member().map(|member| member.as_str().to_owned());
+                let number = message.body().deserialize::<u64>();
+                match (member.as_deref(), number) {
+                    (Some("TaskChanged"), Ok(task)) => told.with(|hint| hint.add(task)),
+                    // Told with the change of its task.
+                    (Some("RunEnded"), Ok(_)) => {}
+                    _ => told.with(|hint| hint.everything = true),
+                }
+            }
+            told.with(|hint| hint.lost = true);
+            drop(connection);
+        });
+        Ok(Self { pending, reader })
+    }
+
+    /// Waits for a hint, or for the time of the safety net.
+    async fn next(&self) -> Hint {
+        if tokio::time::timeout(RECHECK, self.pending.came.notified()).await.is_err() {
+            return Hint { everything: true, ..Hint::default() };
+        }
+        self.pending.take()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// A conversation that outlives the daemon's restarts.
+#[derive(Debug)]
+pub struct Follower<'a> {
+    session: &'a mut Session,
+    watch: Watch,
+}
+
+impl<'a> Follower<'a> {
+    /// Subscribes to the hints of the session's daemon.
+    ///
+    /// # Errors
+    /// Where it does not answer.
+    pub async fn start(session: &'a mut Session) -> Result<Self, Failure> {
+        let watch = Watch::start(session.endpoint()).await?;
+        Ok(Self { session, watch })
+    }
+
+    /// The conversation.
+    pub const fn session(&self) -> &Session {
+        self.session
+    }
+
+    /// Asks; if the daemon has gone, waits for it and asks again.
+    ///
+    /// # Errors
+    /// Refusals at once; [`Failure::NoDaemon`] when it has been away for too long.
+    pub async fn ask<T>(
+        &mut self,
+        question: impl AsyncFn(&ManagerProxy<'static>) -> zbus::Result<T>,
+    ) -> Result<T, Failure> {
+        loop {
+            match question(&self.session.manager).await.map_err(Failure::from) {
+                Err(failure) if failure.is_gone() => self.find_again(failure).await?,
+                other => return other,
+            }
+        }
+    }
+
+    /// Waits until something may have changed.
+    ///
+    /// # Errors
+    /// As [`Follower::ask`].
+    pub async fn hint(&mut self) -> Result<Hint, Failure> {
+        let hint = self.watch.next().await;
+        if !hint.lost {
+            return Ok(hint);
+        }
+        self.find_again(Failure::NoDaemon {
+            what: "the daemon has closed the connection".into(),
+            remedy: String::new(),
+        })
+        .await?;
+        Ok(Hint { everything: true, ..Hint::default() })
+    }
+
+    async fn find_again(&mut self, mut why: Failure) -> Result<(), Failure> {
+        if !self.session.is_embedded() {
+            aside("the daemon has gone; waiting for it to come back (Ctrl-C ends the wait, not the task)");
+        }
+        for _ in 0..FIND_ATTEMPTS {
+            match self.try_again().await {
+                Ok(()) => return Ok(()),
+                Err(failure) => why = failure,
+            }
+            tokio::time::sleep(FIND_PAUSE).await;
+        }
+        Err(why)
+    }
+
+    async fn try_again(&mut self) -> Result<(), Failure> {
+        self.session.reopen().await?;
+        self.watch = Watch::start(self.session.endpoint()).await?;
+        // What happened meanwhile was told to nobody.
+        self.watch.pending.with(|hint| hint.everything = true);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn hints_are_gathered_until_somebody_asks() {
+        let pending = Arc::<Pending>::default();
+        let watch = Watch { pending: Arc::clone(&pending), reader: tokio::spawn(async {}) };
+        pending.with(|hint| hint.add(3));
+        pending.with(|hint| hint.add(4));
+        let hint = watch.next().await;
+        assert!(hint.concerns(3) && hint.concerns(4) && !hint.concerns(5));
+    }
+
+    #[test]
+    fn too_many_tasks_are_everything() {
+        let mut hint = Hint::default();
+        for task in 0..=HINT_TASKS as u64 {
+            hint.add(task);
+        }
+        assert!(hint.concerns(u64::MAX) && hint.tasks.is_empty());
+    }
+}
