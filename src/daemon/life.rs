@@ -142,7 +142,7 @@ async fn wait(inputs: &mut Inputs, alarm: &WallAlarm, span: Option<Duration>) ->
         biased;
         _ = inputs.signals.terminate.recv() => Woken::Leave,
         _ = inputs.signals.interrupt.recv() => Woken::Leave,
-        _ = inputs.leave.recv() => Woken::Leave,
+        Some(()) = inputs.leave.recv() => Woken::Leave,
         _ = inputs.signals.hang_up.recv() => Woken::Reload(None),
         Some(event) = inputs.events.recv() => Woken::Event(event),
         Some(ask) = inputs.asks.recv() => Woken::Ask(ask),

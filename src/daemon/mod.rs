@@ -12,3 +12,122 @@ pub mod observe;
 pub mod run;
 pub mod send;
 pub mod starter;
+
+use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use tokio::sync::mpsc;
+
+use crate::bus::proxy::Endpoint;
+use crate::config::{Files, Paths};
+use crate::core::policy::Policy;
+use crate::core::state_dir::StateDir;
+use crate::daemon::args::Args;
+use crate::daemon::run::{Settings, run};
+use crate::daemon::starter::in_full;
+use crate::linux::directories;
+
+/// Runs as `tenured`; called when the program's name (argv[0]) is that.
+pub fn main() -> ExitCode {
+    match begin(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            // Standard error may be gone; there is nobody else to tell.
+            let _ = writeln!(std::io::stderr(), "tenured: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn begin(args: &Args) -> Result<(), String> {
+    let paths = paths(args)?;
+    let files = match &args.config {
+        Some(file) => Files::Named(file.clone()),
+        None => Files::Usual(paths.config.clone()),
+    };
+    let load = move || files.load(cpus()).map_err(|error| in_full(&error));
+    let policy = load()?;
+    if args.check_config {
+        return Ok(());
+    }
+    if args.print_config {
+        let text = crate::config::print(&policy);
+        return std::io::stdout().write_all(text.as_bytes()).map_err(|error| error.to_string());
+    }
+    crate::systemd::log::start().map_err(|error| error.to_string())?;
+    let settings = settings(args, &paths, policy, Box::new(load))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot make the event loop: {error}"))?;
+    runtime.block_on(run(settings)).map_err(|error| error.to_string())
+}
+
+fn paths(args: &Args) -> Result<Paths, String> {
+    // With both directories given a home is not needed.
+    let placed = args.state_dir.is_some() && args.runtime_dir.is_some();
+    let mut paths = if args.user && !(placed && args.config.is_some()) {
+        match Paths::user(rustix::process::getuid().as_raw()) {
+            Ok(paths) => paths,
+            Err(_) if placed => Paths::system(),
+            Err(error) => return Err(error.to_string()),
+        }
+    } else {
+        Paths::system()
+    };
+    let absolute =
+        |path: &PathBuf| std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()));
+    if let Some(state) = &args.state_dir {
+        paths.state = absolute(state)?;
+    }
+    if let Some(runtime) = &args.runtime_dir {
+        paths.runtime = absolute(runtime)?;
+    }
+    Ok(paths)
+}
+
+fn cpus() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX))
+}
+
+fn settings(args: &Args, paths: &Paths, policy: Policy, load: life::Load) -> Result<Settings, String> {
+    let own = args.user;
+    let runtime_mode = if own { 0o700 } else { 0o755 };
+    for (path, mode) in [(&paths.state, 0o700), (&paths.runtime, runtime_mode)] {
+        directories::make(path, mode).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
+    }
+    for name in ["exits", "output"] {
+        let path = paths.state.join(name);
+        directories::make(&path, 0o700)
+            .map_err(|error| format!("cannot make {}: {error}", path.display()))?;
+    }
+    let bus = match (args.no_bus, own) {
+        (true, _) => None,
+        (false, true) => Some(Endpoint::Session),
+        (false, false) => Some(Endpoint::System),
+    };
+    Ok(Settings {
+        policy,
+        state: StateDir(paths.state.clone()),
+        runtime: paths.runtime.clone(),
+        bus,
+        is_users_own: own,
+        starts: !args.no_dispatch,
+        load,
+        leave: leave(args.exit_with_stdin),
+    })
+}
+
+/// A daemon that lives for one command ends when that command's end of its standard input is closed.
+fn leave(with_stdin: bool) -> mpsc::Receiver<()> {
+    let (leave, left) = mpsc::channel(1);
+    if with_stdin {
+        std::thread::spawn(move || {
+            let mut byte = [0];
+            while matches!(std::io::stdin().read(&mut byte), Ok(1..)) {}
+            // A loop that has ended already needs no news.
+            let _ = leave.blocking_send(());
+        });
+    }
+    left
+}

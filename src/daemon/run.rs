@@ -114,7 +114,7 @@ async fn serve_board(
     hints: Hints,
     store: &Store,
 ) -> Result<(), Ended> {
-    let (boots, this_boot, shutdown) = judge_boots(store, &*clock, &settings.runtime).await?;
+    let (boots, this_boot, shutdown) = judge_boots(store, &clock, &settings.runtime).await?;
     let processes = HostProcesses::default();
     let own_uid = rustix::process::getuid().as_raw();
     let (asks, asked) = mpsc::channel(ASKS);

@@ -14,6 +14,7 @@ pub mod account;
 pub mod alarm;
 pub mod carriers;
 pub mod clock;
+pub mod directories;
 pub mod launch_spec;
 pub mod owner;
 pub mod pidfd;

@@ -2,6 +2,8 @@
 //!
 //! Source: systemd.exec(5), `JOURNAL_STREAM`: device and inode of the stream that the manager connected.
 
+#![expect(clippy::disallowed_methods, reason = "the manager names the stream in the environment")]
+
 use std::io;
 use std::os::fd::AsFd;
 
@@ -9,13 +11,14 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
-/// Starts it. `journal_stream` is `$JOURNAL_STREAM`.
+/// Starts it.
 ///
 /// # Errors
 /// Where a log was started before.
-pub fn start(journal_stream: Option<&str>) -> Result<(), TryInitError> {
+pub fn start() -> Result<(), TryInitError> {
     let registry = tracing_subscriber::registry().with(LevelFilter::INFO);
-    let journal = journal_stream.filter(|stream| is_stream(stream, io::stderr())).and_then(|_| {
+    let stream = std::env::var("JOURNAL_STREAM").ok();
+    let journal = stream.filter(|stream| is_stream(stream, io::stderr())).and_then(|_| {
         // Without a journald to reach, standard error is as good.
         tracing_journald::layer().ok().map(|layer| layer.with_field_prefix(None))
     });

@@ -9,14 +9,7 @@ use tenured::bus::proxy::Options;
 use crate::options;
 use crate::support::board::HandMade;
 use crate::support::daemon::{QUIET, Setup};
-use crate::support::{Client, Decoy, Host, Kind, eventually, kernel};
-
-fn becomes(client: &Client, task: u64, status: &str) {
-    eventually("the task's status", || {
-        let row = client.task(task);
-        if row.text("Status") == status { Ok(()) } else { Err(format!("{row:?}")) }
-    });
-}
+use crate::support::{Decoy, Host, Kind, kernel};
 
 #[test]
 fn c34_one_sweep_repairs_every_shape_of_broken_claim() {
@@ -112,10 +105,10 @@ fn c37_what_always_fails_backs_off_and_then_stops_and_others_go_on() {
     let others: Vec<u64> =
         (0..10).map(|_| client.create("well", &options! { "Command" => vec!["/bin/true"] })).collect();
     for task in others {
-        becomes(&client, task, "done");
+        client.becomes(task, "done");
     }
     for (task, code) in failing {
-        becomes(&client, task, "blocked");
+        client.becomes(task, "blocked");
         let row = client.task(task);
         assert_eq!((row.text("BlockCode"), row.number("Attempts")), ("failures".into(), 3), "{row:?}");
         let runs = client.runs(task);

@@ -10,24 +10,10 @@ use crate::support::board::{Cell, HandMade};
 use crate::support::client::Named;
 use crate::support::daemon::{QUIET, Setup};
 use crate::support::decoy::Shape;
-use crate::support::{Client, Decoy, Host, Kind, eventually, is_root, kernel, skip};
+use crate::support::{Decoy, Host, Kind, eventually, is_root, kernel, skip};
 
 const TERM: i32 = 15;
 const CONT: i32 = 18;
-
-/// A task whose worker is this decoy, registered by pidfd.
-fn held_by(client: &Client, decoy: &Decoy, properties: &Options<'_>) -> (u64, u64) {
-    let task = client.create("held", properties);
-    let run = client.claim(task, options! { "PidFD" => zbus::Fd::from(kernel::pidfd(decoy.pid)) });
-    (task, run)
-}
-
-fn becomes(client: &Client, task: u64, status: &str) {
-    eventually("the task's status", || {
-        let row = client.task(task);
-        if row.text("Status") == status { Ok(()) } else { Err(format!("{row:?}")) }
-    });
-}
 
 #[test]
 fn c01_a_pid_of_another_boot_that_is_a_strangers_now() {
@@ -41,7 +27,7 @@ fn c01_a_pid_of_another_boot_that_is_a_strangers_now() {
     let (task, run) = board.running(row.overrun().lease_expired());
     host.launch();
 
-    becomes(&host.client(), task, "ready");
+    host.client().becomes(task, "ready");
     assert_eq!(board.outcome(run).as_deref(), Some("lost"));
     assert_eq!(stranger.received(), [0; 0]);
 }
@@ -53,7 +39,7 @@ fn c02_a_pid_recycled_within_this_boot_while_the_daemon_was_down() {
     }
     let mut host = Host::start();
     let mut worker = Decoy::start(Kind::Stubborn);
-    let (task, run) = held_by(&host.client(), &worker, &options! { "MaxRuntimeUsec" => 1_000_000_u64 });
+    let (task, run) = host.client().held_by(&worker, &options! { "MaxRuntimeUsec" => 1_000_000_u64 });
     host.kill();
     worker.end();
     let mut newcomer = Decoy::shaped(Shape { pid: Some(worker.pid), ..Shape::default() }).unwrap();
@@ -62,7 +48,7 @@ fn c02_a_pid_recycled_within_this_boot_while_the_daemon_was_down() {
     host.launch();
 
     let client = host.client();
-    becomes(&client, task, "ready");
+    client.becomes(task, "ready");
     client.sweep();
     assert_eq!(client.runs(task).len(), 1);
     assert!(!client.run(run).word("Outcome").is_empty());
@@ -78,7 +64,7 @@ fn c03_a_pid_recycled_between_term_and_kill_gets_no_kill() {
     let client = host.client();
     let mut worker = Decoy::start(Kind::Stubborn);
     let properties = options! { "MaxRuntimeUsec" => 1_000_u64, "StopGraceUsec" => 60_000_000_u64 };
-    let (task, run) = held_by(&client, &worker, &properties);
+    let (task, run) = client.held_by(&worker, &properties);
     eventually("TERM", || {
         client.sweep();
         let seen = worker.received();
@@ -94,7 +80,7 @@ fn c03_a_pid_recycled_between_term_and_kill_gets_no_kill() {
     host.launch();
 
     let client = host.client();
-    becomes(&client, task, "ready");
+    client.becomes(task, "ready");
     client.sweep();
     assert_eq!(board.outcome(run).as_deref(), Some("timed_out"), "it was stopped, and then it was gone");
     assert_eq!(newcomer.received(), [0; 0]);
@@ -132,7 +118,7 @@ fn c05_names_that_look_like_other_fields_do_not_change_the_fingerprint() {
     let client = host.client();
     for name in [&b"a) R 1 (b"[..], b"two words", b"line\nbreak", b"\xff\xfe)\xfd", b") 1 2 3 4 5 6"] {
         let decoy = Decoy::shaped(Shape { name: Some(name), ..Shape::default() }).unwrap();
-        let (task, _) = held_by(&client, &decoy, &Options::new());
+        let (task, _) = client.held_by(&decoy, &Options::new());
         assert_eq!(client.task(task).text("Fingerprint"), kernel::fingerprint(decoy.pid), "{name:?}");
         let report = client.sweep();
         assert_eq!(report.held(), [], "{name:?}");
@@ -196,8 +182,8 @@ fn held_in_another_view(unshare: &[&str]) {
     let client = host.client();
     let mut worker = Decoy::start(Kind::Stubborn);
     let mut gone = Decoy::start(Kind::Stubborn);
-    let (task, _) = held_by(&client, &worker, &Options::new());
-    let (other, _) = held_by(&client, &gone, &Options::new());
+    let (task, _) = client.held_by(&worker, &Options::new());
+    let (other, _) = client.held_by(&gone, &Options::new());
     drop(client);
     host.kill();
     gone.end();
@@ -216,7 +202,7 @@ fn held_in_another_view(unshare: &[&str]) {
 
     host.launch();
     let client = host.client();
-    becomes(&client, other, "ready");
+    client.becomes(other, "ready");
     eventually("TERM for the worker that is overdue", || {
         client.sweep();
         let seen = worker.received();
@@ -254,7 +240,7 @@ fn c08_a_daemon_in_another_pid_namespace_knows_nothing_of_the_old_rows() {
 fn c09_a_reboot_behind_the_same_boot_id_is_a_reboot() {
     let mut host = Host::start();
     let mut stranger = Decoy::start(Kind::Stubborn);
-    let (task, run) = held_by(&host.client(), &stranger, &options! { "MaxRuntimeUsec" => 1_000_u64 });
+    let (task, run) = host.client().held_by(&stranger, &options! { "MaxRuntimeUsec" => 1_000_u64 });
     host.kill();
     // The runtime directory is a tmpfs and went with the host, and CLOCK_BOOTTIME began anew; boot_id,
     // pid and ticks coincide.
@@ -263,7 +249,7 @@ fn c09_a_reboot_behind_the_same_boot_id_is_a_reboot() {
     board.execute("UPDATE boots SET boottime_ms = boottime_ms + 1000000000", []);
     host.launch();
 
-    becomes(&host.client(), task, "ready");
+    host.client().becomes(task, "ready");
     assert_eq!(board.outcome(run).as_deref(), Some("lost"));
     assert_eq!(stranger.received(), [0; 0]);
 }
@@ -279,7 +265,7 @@ fn c10_another_boot_id_alone_is_no_reboot() {
     host.launch();
     let client = host.client();
     let mut worker = Decoy::start(Kind::Stubborn);
-    let (task, _) = held_by(&client, &worker, &Options::new());
+    let (task, _) = client.held_by(&worker, &Options::new());
     drop(client);
     host.kill();
     host.board().execute("UPDATE tasks SET max_runtime_ms = 1000", []);
@@ -364,7 +350,7 @@ fn c12_a_worker_that_is_somebody_elses_by_now_is_held_not_signalled() {
         Host::start_with(Setup { config: format!("{QUIET}stop_grace = \"1s\"\n"), ..Setup::default() });
     let (board, mallory) = (host.board(), host.client_as(MALLORY));
     let mut his = Decoy::shaped(Shape { uid: Some(MALLORY), ..Shape::default() }).unwrap();
-    let (task, _) = held_by(&mallory, &his, &options! { "MaxRuntimeUsec" => 1_000_u64 });
+    let (task, _) = mallory.held_by(&his, &options! { "MaxRuntimeUsec" => 1_000_u64 });
     // As if his process had become root's since: the row points to a process of root.
     let mut roots = Decoy::start(Kind::Stubborn);
     board.execute(

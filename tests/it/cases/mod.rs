@@ -4,6 +4,7 @@
 //! is what needs the real daemon.
 
 mod claims;
+mod comes_and_goes;
 mod disk;
 mod identity;
 mod over;

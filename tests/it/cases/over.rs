@@ -6,33 +6,20 @@ use tenured::bus::proxy::Options;
 use crate::options;
 use crate::support::daemon::{QUIET, Setup};
 use crate::support::decoy::Shape;
-use crate::support::{Client, Decoy, Host, Kind, eventually, kernel};
+use crate::support::{Decoy, Host, Kind, eventually, kernel};
 
 const TERM: i32 = 15;
 const CONT: i32 = 18;
 const KILL: i32 = 9;
-
-fn held_by(client: &Client, decoy: &Decoy, properties: &Options<'_>) -> (u64, u64) {
-    let task = client.create("held", properties);
-    let run = client.claim(task, options! { "PidFD" => zbus::Fd::from(kernel::pidfd(decoy.pid)) });
-    (task, run)
-}
-
-fn becomes(client: &Client, task: u64, status: &str) {
-    eventually("the task's status", || {
-        let row = client.task(task);
-        if row.text("Status") == status { Ok(()) } else { Err(format!("{row:?}")) }
-    });
-}
 
 #[test]
 fn c13_a_zombie_is_dead_whether_its_parent_reaps_it_or_not() {
     let host = Host::start();
     let client = host.client();
     let mut worker = Decoy::start(Kind::Stubborn);
-    let (task, run) = held_by(&client, &worker, &Options::new());
+    let (task, run) = client.held_by(&worker, &Options::new());
     worker.end_unreaped();
-    becomes(&client, task, "ready");
+    client.becomes(task, "ready");
     assert_eq!(client.run(run).text("Outcome"), "crashed");
     assert_eq!(kernel::stat_field(worker.pid, 3), "Z", "nobody has reaped it meanwhile");
 }
@@ -46,13 +33,13 @@ fn c14_a_process_lives_while_any_of_its_threads_does() {
         let state = kernel::stat_field(worker.pid, 3);
         (state == "Z").then_some(()).ok_or(state)
     });
-    let (task, _) = held_by(&client, &worker, &Options::new());
+    let (task, _) = client.held_by(&worker, &Options::new());
     host.board().execute("UPDATE runs SET lease_expires_ms = ?1", [kernel::mono_ms() - 60_000]);
     let report = client.sweep();
     assert_eq!(report.of("extended"), [task]);
     assert_eq!((client.status(task), worker.lives()), ("running".into(), true));
     worker.end();
-    becomes(&client, task, "ready");
+    client.becomes(task, "ready");
 }
 
 /// Processes of a run, by what is in their environment.
@@ -88,7 +75,7 @@ fn c15_grandchildren_in_sessions_of_their_own_are_gone_before_the_task_goes_on()
         let tree = tree_of(&host, run);
         if tree.len() > 5 { Ok(()) } else { Err(format!("{tree:?}")) }
     });
-    becomes(&client, task, "blocked");
+    client.becomes(task, "blocked");
     assert_eq!(tree_of(&host, run), [""; 0]);
     assert_eq!(client.run(run).text("Outcome"), "timed_out");
 }
@@ -106,7 +93,7 @@ fn c18_a_stopped_worker_is_let_go_on_so_that_it_can_take_its_term() {
         (state == "T").then_some(()).ok_or(state)
     });
     client.ask(client.manager.cancel_task(task, &Options::new())).unwrap();
-    becomes(&client, task, "cancelled");
+    client.becomes(task, "cancelled");
     let row = client.run(run);
     assert_eq!((row.text("Outcome"), row.number("Signal")), ("cancelled".into(), i64::from(TERM)));
 }
@@ -116,14 +103,14 @@ fn c18_a_stopped_worker_that_ignores_term_is_killed_when_its_grace_is_over() {
     let host = Host::start();
     let client = host.client();
     let mut worker = Decoy::start(Kind::Stubborn);
-    let (task, _) = held_by(&client, &worker, &options! { "StopGraceUsec" => 500_000_u64 });
+    let (task, _) = client.held_by(&worker, &options! { "StopGraceUsec" => 500_000_u64 });
     kernel::signal(worker.pid, Signal::STOP);
     eventually("the worker to be stopped", || {
         let state = kernel::stat_field(worker.pid, 3);
         (state == "T").then_some(()).ok_or(state)
     });
     assert_eq!(client.ask(client.manager.cancel_task(task, &Options::new())).as_deref(), Ok("stopping"));
-    becomes(&client, task, "cancelled");
+    client.becomes(task, "cancelled");
     assert_eq!(worker.received(), [TERM, CONT, KILL]);
 }
 
@@ -132,12 +119,12 @@ fn c19_a_second_harder_stop_does_not_wait_for_the_grace() {
     let host = Host::start();
     let client = host.client();
     let mut worker = Decoy::start(Kind::Stubborn);
-    let (task, run) = held_by(&client, &worker, &options! { "StopGraceUsec" => 3_600_000_000_u64 });
+    let (task, run) = client.held_by(&worker, &options! { "StopGraceUsec" => 3_600_000_000_u64 });
     assert_eq!(client.ask(client.manager.cancel_task(task, &Options::new())).as_deref(), Ok("stopping"));
     assert_eq!(worker.received(), [TERM, CONT]);
     let hard = options! { "Kill" => true };
     client.ask(client.manager.cancel_task(task, &hard)).unwrap();
-    becomes(&client, task, "cancelled");
+    client.becomes(task, "cancelled");
     assert_eq!(worker.received(), [TERM, CONT, KILL]);
     assert_eq!(client.run(run).text("Outcome"), "cancelled");
     assert_eq!(client.ask(client.manager.cancel_task(task, &hard)).as_deref(), Ok("unchanged"));

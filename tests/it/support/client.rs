@@ -2,10 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use tenured::bus::proxy::{self, Endpoint, ManagerProxy, Options};
 use zbus::{OwnedVariant, Variant};
+
+use super::decoy::Decoy;
+use super::kernel;
+use super::wait::eventually;
 
 /// Longer than any call but a waiting ClaimTask takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -127,6 +133,33 @@ impl Client {
     #[track_caller]
     pub fn status(&self, task: u64) -> String {
         self.task(task).text("Status")
+    }
+
+    /// Waits until the task has this status.
+    #[track_caller]
+    pub fn becomes(&self, task: u64, status: &str) {
+        eventually("the task's status", || {
+            let row = self.task(task);
+            if row.text("Status") == status { Ok(()) } else { Err(format!("{row:?}")) }
+        });
+    }
+
+    /// A new task whose worker is this process, proven by pidfd; the task and its run.
+    #[track_caller]
+    pub fn held_by(&self, decoy: &Decoy, properties: &Options<'_>) -> (u64, u64) {
+        let task = self.create("held", properties);
+        let run = self.claim(task, crate::options! { "PidFD" => zbus::Fd::from(kernel::pidfd(decoy.pid)) });
+        (task, run)
+    }
+
+    /// What the task's newest run has written.
+    #[track_caller]
+    pub fn output(&self, task: u64) -> String {
+        let run = self.runs(task).last().expect("a run").number("Run").cast_unsigned();
+        let fd = OwnedFd::from(self.ask(self.manager.open_output(run, &Options::new())).unwrap());
+        let mut text = String::new();
+        std::fs::File::from(fd).read_to_string(&mut text).unwrap();
+        text
     }
 
     pub fn rows(&self, rows: Result<Vec<BTreeMap<String, OwnedVariant>>, Refused>) -> Vec<Row> {

@@ -74,9 +74,14 @@ impl Host {
 
     /// The command that starts a daemon here.
     pub fn command(&self) -> Command {
+        self.command_on(&self.state(), &self.path("run"))
+    }
+
+    /// The same with directories of its own.
+    pub fn command_on(&self, state: &Path, runtime: &Path) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tenured"));
         command.arg("--config").arg(self.path("tenured.toml"));
-        command.arg("--state-dir").arg(self.state()).arg("--runtime-dir").arg(self.path("run"));
+        command.arg("--state-dir").arg(state).arg("--runtime-dir").arg(runtime);
         command.env_remove("NOTIFY_SOCKET").env_remove("JOURNAL_STREAM").env_remove("WATCHDOG_USEC");
         match &self.bus {
             Some(bus) if super::is_root() => command.env("DBUS_SYSTEM_BUS_ADDRESS", &bus.address),
