@@ -249,3 +249,85 @@ fn size(row: &Row) -> usize {
     const PADDING_BYTES: usize = 8;
     serialized_size(Context::new(LE, 0), row).map_or(0, |size| *size) + PADDING_BYTES
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::ids::{CommentId, RunId};
+
+    fn comment_of(bytes: usize) -> Row {
+        comment(CommentView {
+            comment: CommentId::new(1),
+            author: "uid:0".into(),
+            text: "x".repeat(bytes),
+            at_usec: 1,
+        })
+    }
+
+    #[test]
+    fn a_page_stays_below_its_size_but_is_never_empty_while_there_is_more() {
+        let rows = page((0..100).map(|_| comment_of(60_000)));
+        let bytes: usize = rows.iter().map(size).sum();
+        assert!(rows.len() > 10 && bytes <= limits::PAGE_BYTES, "{} rows, {bytes} bytes", rows.len());
+        assert!(bytes + 70_000 > limits::PAGE_BYTES);
+        assert_eq!(page([comment_of(2 * limits::PAGE_BYTES)]).len(), 1);
+        assert_eq!(page([]).len(), 0);
+        assert_eq!(page((0..50).map(|_| comment_of(5))).len(), 50);
+    }
+
+    #[test]
+    fn the_size_of_a_page_is_that_of_its_message() {
+        let rows = page((0..20).map(comment_of));
+        let message = zbus::Message::signal("/o", "a.b", "M").build(&rows).unwrap().body().len();
+        let counted: usize = rows.iter().map(size).sum();
+        assert!(message >= counted / 2 && message <= counted + 64, "{message} bytes, counted {counted}");
+    }
+
+    #[test]
+    fn what_hand_made_rows_hold_does_not_break_a_message() {
+        let row = run(RunView {
+            run: RunId::new(-4),
+            task: TaskId::new(i64::MIN),
+            attempt: -1,
+            claimant: Some("a\0b".into()),
+            worker_pid: Some(i64::MAX),
+            worker_kind: "registered",
+            unit: None,
+            stage: "running".into(),
+            started_usec: -5,
+            ended_usec: None,
+            outcome: None,
+            exit_code: None,
+            signal: Some(-2),
+            error: None,
+        });
+        assert_eq!(row["Claimant"], Variant::from("a\u{fffd}b"));
+        assert_eq!(row["WorkerPid"], Variant::from(u32::MAX));
+        assert_eq!((&row["Attempt"], &row["Signal"]), (&Variant::from(0_u32), &Variant::from(0_u32)));
+        assert!(!row.contains_key("ExitCode"));
+    }
+
+    #[test]
+    fn a_report_names_every_cause() {
+        let mut told = SweepReport { rows: 3, ..SweepReport::default() };
+        told.released.insert("completed", vec![TaskId::new(4)]);
+        told.held.push((TaskId::new(5), "unknown"));
+        told.signalled.push((TaskId::new(6), 15));
+        let row = report(&told);
+        for cause in CAUSES {
+            assert_eq!(row[cause], Variant::from(Vec::<u64>::new()), "{cause}");
+        }
+        assert_eq!(row["completed"], Variant::from(vec![4_u64]));
+        assert_eq!(row["held"].value_signature().to_string(), "a(ts)");
+        assert_eq!(row["signalled"].value_signature().to_string(), "a(ti)");
+        assert_eq!(row["held"], Variant::from(vec![(5_u64, "unknown".to_owned())]));
+    }
+
+    #[test]
+    fn stats_name_every_status() {
+        let row = stats(&Stats::default());
+        let expected =
+            ["Archived", "Blocked", "Cancelled", "Done", "Held", "OpenRuns", "Ready", "Running", "Todo"];
+        assert_eq!(row.keys().copied().collect::<Vec<_>>(), expected);
+    }
+}

@@ -414,3 +414,138 @@ pub fn retry(dict: Dict) -> Result<bool, Refusal> {
     given.finish()?;
     Ok(retry)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    fn dict(entries: &[(&str, Variant<'static>)]) -> Dict {
+        entries.iter().map(|(key, value)| ((*key).to_owned(), value.try_to_owned().unwrap())).collect()
+    }
+
+    fn text<T: std::fmt::Debug>(answer: Result<T, Refusal>) -> String {
+        answer.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_what_is_known() {
+        let answer = stop(dict(&[("Forse", true.into())]));
+        assert_eq!(text(answer), "Forse: is not known here; known are Force, Kill, Reason, Run");
+        let answer = stop(dict(&[("force", true.into())]));
+        assert_eq!(text(answer), "force: is not known here; Force is");
+        let answer = none(dict(&[("Force", true.into())]));
+        assert_eq!(text(answer), "Force: is not known here; this method has no options yet");
+    }
+
+    #[test]
+    fn a_wrong_type_is_refused_with_the_right_one() {
+        for (key, value, expected) in [
+            ("LeaseUsec", Variant::from(5_i64), "has the type \"x\"; it is \"t\" (microseconds)"),
+            ("LeaseUsec", Variant::from("5s"), "has the type \"s\"; it is \"t\" (microseconds)"),
+            ("Task", Variant::from(5_u32), "has the type \"u\"; it is \"t\" (a number)"),
+            ("Claimant", Variant::from(vec!["me"]), "has the type \"as\"; it is \"s\" (a text)"),
+            ("PidFD", Variant::from(5_u32), "has the type \"u\"; it is \"h\" (a file descriptor)"),
+            ("Pid", Variant::new(Variant::from(5_u32)), "has the type \"v\"; it is \"u\" (a process number)"),
+        ] {
+            assert_eq!(text(claim(String::new(), dict(&[(key, value)]))), format!("{key}: {expected}"));
+        }
+        // An empty array has a type, too.
+        let answer = task_filter(dict(&[("Status", Variant::from(Vec::<u32>::new()))]));
+        assert_eq!(text(answer), "Status: has the type \"au\"; it is \"as\" (an array of texts)");
+    }
+
+    #[test]
+    fn a_claim_is_read() {
+        let request = claim("q".into(), Dict::new()).unwrap();
+        assert_eq!((request.queue.as_deref(), request.task), (Some("q"), None));
+        assert!(matches!(request.worker, WorkerGiven::None));
+        let given = dict(&[
+            ("Task", 7_u64.into()),
+            ("Pid", 42_u32.into()),
+            ("StartTicks", 9_u64.into()),
+            ("LeaseUsec", 1_500_u64.into()),
+            ("Claimant", "me".into()),
+            ("ClaimKey", "k".into()),
+            ("WaitUsec", 2_000_000_u64.into()),
+        ]);
+        let request = claim(String::new(), given).unwrap();
+        assert_eq!((request.queue, request.task), (None, Some(TaskId::new(7))));
+        assert!(matches!(request.worker, WorkerGiven::Pid { pid: 42, start_ticks: Some(9) }));
+        assert_eq!((request.lease_ms, request.wait_ms), (Some(2), Some(2_000)), "rounded up");
+        assert_eq!((request.claimant.as_deref(), request.claim_key.as_deref()), (Some("me"), Some("k")));
+        let answer = claim(String::new(), dict(&[("WaitUsec", u64::MAX.into())]));
+        assert_eq!(text(answer), "WaitUsec: is longer than 10 minutes; ask again then");
+    }
+
+    #[test]
+    fn a_worker_is_named_in_one_way() {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let fd = || Variant::from(Fd::from(null.as_fd().try_clone_to_owned().unwrap()));
+        assert!(matches!(set_worker(dict(&[("PidFD", fd())])), Ok(WorkerGiven::PidFd(_))));
+        assert_eq!(text(set_worker(Dict::new())), "Pid: is missing; give Pid with StartTicks, or PidFD");
+        assert_eq!(
+            text(set_worker(dict(&[("StartTicks", 4_u64.into())]))),
+            "StartTicks: means nothing without Pid"
+        );
+        assert_eq!(
+            text(set_worker(dict(&[("Pid", 4_u32.into()), ("PidFD", fd())]))),
+            "PidFD: names the process alone; leave out Pid and StartTicks"
+        );
+    }
+
+    #[test]
+    fn a_stop_is_as_hard_as_was_asked() {
+        let urgency = |entries: &[(&str, Variant<'static>)]| stop(dict(entries)).unwrap().urgency;
+        assert_eq!(urgency(&[]), Urgency::Normal);
+        assert_eq!(urgency(&[("Kill", true.into())]), Urgency::Kill);
+        assert_eq!(urgency(&[("Kill", true.into()), ("Force", true.into())]), Urgency::Force);
+        assert_eq!(urgency(&[("Kill", false.into()), ("Force", false.into())]), Urgency::Normal);
+    }
+
+    #[test]
+    fn filters_hold_to_their_lists_and_limits() {
+        let filter = task_filter(dict(&[("Status", vec!["ready", "done"].into()), ("Limit", 0_u32.into())]));
+        let filter = filter.unwrap();
+        assert_eq!((filter.statuses, filter.limit), (vec![Status::Ready, Status::Done], None));
+        let answer = task_filter(dict(&[("Status", vec!["Ready"].into())]));
+        assert_eq!(
+            text(answer),
+            "Status: \"Ready\" is none of todo, ready, running, blocked, done, cancelled, archived"
+        );
+        let answer = page(dict(&[("Limit", 1_001_u32.into())]));
+        assert_eq!(text(answer), "Limit: is 1001; a page has at most 1000 rows");
+        assert_eq!(page(dict(&[("After", u64::MAX.into())])).unwrap().after, Some(i64::MAX));
+    }
+
+    #[test]
+    fn a_sweep_has_the_passes_that_are_named() {
+        let request = sweep(dict(&[("Passes", vec!["reap_ended_runs"].into()), ("Preview", true.into())]));
+        let request = request.unwrap();
+        assert_eq!(request.passes, Some(Passes::NONE.with(Pass::ReapEndedRuns)));
+        assert!(request.preview && request.dispatch);
+        assert_eq!(sweep(dict(&[("Passes", Vec::<&str>::new().into())])).unwrap().passes, Some(Passes::NONE));
+        assert_eq!(sweep(Dict::new()).unwrap().passes, None);
+    }
+
+    #[test]
+    fn options_within_an_option_are_held_to_the_same() {
+        let defaults = |entries: &[(&str, Variant<'static>)]| {
+            let inner: BTreeMap<String, Variant<'static>> =
+                entries.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+            queue(dict(&[("LaunchDefaults", inner.into())]))
+        };
+        let change = defaults(&[("Nice", 5_i32.into())]).unwrap();
+        assert_eq!(change.launch_defaults.unwrap().nice, Some(5));
+        assert!(text(defaults(&[("Title", "t".into())])).starts_with("Title: is not known here; known are "));
+        assert_eq!(
+            text(defaults(&[("Nice", "5".into())])),
+            "Nice: has the type \"s\"; it is \"i\" (a nice level, -20 to 19)"
+        );
+        let answer = queue(dict(&[("LaunchDefaults", 4_u32.into())]));
+        assert_eq!(text(answer), "LaunchDefaults: has the type \"u\"; it is \"a{sv}\" (options)");
+        let unpaused = queue(dict(&[("Paused", false.into())])).unwrap();
+        assert_eq!((unpaused.paused, unpaused.max_running), (Some(false), None));
+    }
+}
