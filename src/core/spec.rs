@@ -179,8 +179,10 @@ pub struct TaskSpec {
     pub slots: BTreeMap<String, u32>,
 }
 
-/// What UpdateTask changes; `None` leaves a property as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What UpdateTask changes; `None` leaves a property as it is. Kept on the board as JSON for the defaults of
+/// a queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[expect(missing_docs, reason = "the properties of TaskSpec")]
 pub struct Patch {
     pub title: Option<String>,
@@ -237,6 +239,70 @@ impl Patch {
             ("Slots", self.slots.is_some()),
         ];
         given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
+    }
+
+    /// The properties that it names, by their names on the bus.
+    pub fn named(&self) -> Vec<&'static str> {
+        let free = [
+            ("Title", self.title.is_some()),
+            ("Body", self.body.is_some()),
+            ("Priority", self.priority.is_some()),
+            ("Labels", self.labels.is_some()),
+            ("MaxRuntimeUsec", self.max_runtime_ms.is_some()),
+            ("StallUsec", self.stall_ms.is_some()),
+        ];
+        let free = free.into_iter().filter(|(_, given)| *given).map(|(name, _)| name);
+        free.chain(self.fixed_while_running()).collect()
+    }
+
+    /// The properties that cannot be a queue's default, because they are what makes a task itself.
+    pub fn never_defaults(&self) -> Vec<&'static str> {
+        const OWN: [&str; 7] = ["Title", "Body", "Priority", "Labels", "Queue", "NotBeforeUsec", "Command"];
+        self.named().into_iter().filter(|name| OWN.contains(name)).collect()
+    }
+
+    /// As the defaults of a queue: fills in what the spec does not say itself. Variables and resources are
+    /// filled in one by one. `User` and `Group` are for tasks of root only: anybody else's command runs as
+    /// its owner, whatever the queue says.
+    #[must_use]
+    pub fn fill(&self, mut spec: TaskSpec, is_roots: bool) -> TaskSpec {
+        fn fill<T: Clone>(place: &mut Option<T>, default: &Option<T>) {
+            if place.is_none() {
+                place.clone_from(default);
+            }
+        }
+        let program = &mut spec.program;
+        if let Some(environment) = &self.environment {
+            let key = |entry: &str| entry.split('=').next().unwrap_or_default().to_owned();
+            let own: Vec<String> = program.environment.iter().map(|entry| key(entry)).collect();
+            let missing = environment.iter().filter(|entry| !own.contains(&key(entry))).cloned();
+            program.environment = missing.chain(program.environment.iter().cloned()).collect();
+        }
+        fill(&mut program.working_directory, &self.working_directory);
+        if is_roots {
+            fill(&mut program.user, &self.user);
+            fill(&mut program.group, &self.group);
+        }
+        fill(&mut program.launch, &self.launch);
+        fill(&mut program.stdin, &self.stdin);
+        fill(&mut program.output, &self.output);
+        fill(&mut program.stop_signal, &self.stop_signal);
+        for (resource, value) in &self.resources {
+            program.resources.entry(*resource).or_insert(*value);
+        }
+        fill(&mut program.nice, &self.nice);
+        fill(&mut spec.max_runtime_ms, &self.max_runtime_ms);
+        fill(&mut spec.stall_ms, &self.stall_ms);
+        fill(&mut spec.lease_ms, &self.lease_ms);
+        fill(&mut spec.stop_grace_ms, &self.stop_grace_ms);
+        fill(&mut spec.failure_limit, &self.failure_limit);
+        fill(&mut spec.backoff_ms, &self.backoff_ms);
+        fill(&mut spec.backoff_max_ms, &self.backoff_max_ms);
+        fill(&mut spec.completion, &self.completion);
+        if let (true, Some(slots)) = (spec.slots.is_empty(), &self.slots) {
+            spec.slots.clone_from(slots);
+        }
+        spec
     }
 
     /// The spec with these changes.
@@ -523,6 +589,26 @@ mod tests {
         let after = patch.apply(before.clone());
         assert_eq!((after.priority, after.program.nice), (4, Some(5)));
         assert_eq!(TaskSpec { priority: 3, program: Program::default(), ..after }, before);
+    }
+
+    #[test]
+    fn defaults_fill_in_what_a_task_does_not_say() {
+        let defaults = Patch {
+            nice: Some(5),
+            user: Some("root".into()),
+            environment: Some(vec!["A=default".into(), "B=default".into()]),
+            ..Patch::default()
+        };
+        let mut own = spec();
+        own.program.nice = Some(1);
+        own.program.environment = vec!["A=own".into()];
+        let filled = defaults.fill(own.clone(), false);
+        assert_eq!(filled.program.nice, Some(1));
+        assert_eq!(filled.program.environment, ["B=default", "A=own"]);
+        assert_eq!(filled.program.user, None);
+        assert_eq!(defaults.fill(own, true).program.user.as_deref(), Some("root"));
+        let no_default = Patch { command: Some(vec!["true".into()]), title: Some("t".into()), ..defaults };
+        assert_eq!(no_default.never_defaults(), ["Title", "Command"]);
     }
 
     #[test]

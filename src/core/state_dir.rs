@@ -14,6 +14,21 @@ impl StateDir {
         self.0.join("board.db")
     }
 
+    /// The board's write-ahead log.
+    pub fn wal(&self) -> PathBuf {
+        self.0.join("board.db-wal")
+    }
+
+    /// The space that is set aside for a full disk.
+    pub fn reserve(&self) -> PathBuf {
+        self.0.join("reserve")
+    }
+
+    /// A copy of the board that somebody asked for.
+    pub fn backup(&self, name: &str) -> PathBuf {
+        self.0.join(format!("backup-{name}.db"))
+    }
+
     /// The lock that one daemon holds.
     pub fn lock(&self) -> PathBuf {
         self.0.join("board.lock")

@@ -240,8 +240,8 @@ impl Engine {
 
     /// The nearest due times: of the loop's own, and of the board's.
     pub async fn next_due(&self) -> Result<sweep::NextDue, Error> {
-        let (after, epoch) = (self.due_seen, self.boots.epoch().clone());
-        let read = move |snapshot: &crate::store::Snapshot<'_>| sweep::next_due(snapshot, after, &epoch);
+        let (after, when) = (self.due_seen, self.desk.when());
+        let read = move |snapshot: &crate::store::Snapshot<'_>| sweep::next_due(snapshot, after, &when);
         let mut next = self.store.read("what is due next", read).await?;
         let own = self.relooks.values().min().copied().unwrap_or(self.full_due).min(self.full_due);
         next.mono = Some(next.mono.map_or(own, |due| due.min(own)));

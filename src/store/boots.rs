@@ -1,55 +1,113 @@
 //! The boots that the board remembers, and the stamp of a shutdown.
 
+use rusqlite::params;
+
 use crate::core::boot::{Remembered, Witnesses};
-use crate::core::fault::Error;
+use crate::core::fault::{Error, Fault};
+use crate::core::fingerprint::Epoch;
 use crate::core::ids::BootId;
 use crate::core::time::{MonoMs, WallUsec};
+use crate::store::sql::Lax;
 use crate::store::{Snapshot, Tx, When};
 
-/// Every boot that a row may still belong to.
+/// Every boot that is remembered, oldest first. One whose text does not parse speaks for no row.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn all(_snapshot: &Snapshot<'_>) -> Result<Vec<Remembered>, Error> {
-    todo!()
+pub fn all(snapshot: &Snapshot<'_>) -> Result<Vec<Remembered>, Error> {
+    let rows = snapshot.all(
+        "reading the boots",
+        "SELECT boot, epoch, nonce, boottime_ms FROM boots ORDER BY boot",
+        [],
+        |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?, row.get(3)?)),
+    )?;
+    let read = rows.into_iter().filter_map(|(boot, epoch, nonce, boottime_ms)| {
+        Epoch::parse(&epoch).map(|epoch| Remembered { boot, epoch, nonce, boottime_ms })
+    });
+    Ok(read.collect())
 }
 
 /// Remembers this boot: the row of its epoch and nonce, made if there is none.
 ///
 /// # Errors
 /// A fault of the board, or witnesses without a nonce.
-pub fn remember(_tx: &mut Tx<'_>, _witnesses: &Witnesses, _now: WallUsec) -> Result<BootId, Error> {
-    todo!()
+pub fn remember(tx: &mut Tx<'_>, witnesses: &Witnesses, now: WallUsec) -> Result<BootId, Error> {
+    let nonce = witnesses.nonce.as_deref().ok_or(Fault::Corrupt("no nonce for this boot"))?;
+    let epoch = witnesses.epoch.to_string();
+    let known = tx.one(
+        "looking for this boot",
+        "SELECT boot FROM boots WHERE epoch = ?1 AND nonce = ?2 ORDER BY boot DESC LIMIT 1",
+        params![epoch, nonce],
+        |row| row.get(0),
+    )?;
+    if let Some(boot) = known {
+        touch(tx, boot, witnesses.boottime_ms)?;
+        return Ok(boot);
+    }
+    let boot = tx.insert(
+        "remembering this boot",
+        "INSERT INTO boots (epoch, nonce, boottime_ms, seen_usec) VALUES (?1, ?2, ?3, ?4)",
+        params![epoch, nonce, witnesses.boottime_ms, now.0],
+    )?;
+    Ok(BootId::new(boot))
 }
 
-/// Writes the last CLOCK_BOOTTIME that was read in this boot.
+/// Writes the last CLOCK_BOOTTIME that was read in this boot; it never goes back.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn touch(_tx: &mut Tx<'_>, _boot: BootId, _boottime_ms: i64) -> Result<(), Error> {
-    todo!()
+pub fn touch(tx: &mut Tx<'_>, boot: BootId, boottime_ms: i64) -> Result<(), Error> {
+    tx.execute(
+        "noting the boot's clock",
+        "UPDATE boots SET boottime_ms = ?2 WHERE boot = ?1 AND boottime_ms < ?2",
+        params![boot, boottime_ms],
+    )?;
+    Ok(())
 }
 
 /// Stamps this boot: the host has begun to shut down. Nothing is started any more in this boot.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn begin_shutdown(_tx: &mut Tx<'_>, _when: &When) -> Result<(), Error> {
-    todo!()
+pub fn begin_shutdown(tx: &mut Tx<'_>, when: &When) -> Result<(), Error> {
+    tx.execute(
+        "stamping a shutdown",
+        "UPDATE boots SET shutdown_ms = ?2 WHERE boot = ?1 AND shutdown_ms IS NULL",
+        params![when.boot, when.now.mono.0],
+    )?;
+    Ok(())
 }
 
 /// Takes the stamp back: the shutdown was called off.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn call_off_shutdown(_tx: &mut Tx<'_>, _boot: BootId) -> Result<(), Error> {
-    todo!()
+pub fn call_off_shutdown(tx: &mut Tx<'_>, boot: BootId) -> Result<(), Error> {
+    tx.execute("taking a stamp back", "UPDATE boots SET shutdown_ms = NULL WHERE boot = ?1", [boot])?;
+    tx.change(crate::core::view::Change::Ready);
+    Ok(())
 }
 
 /// When the host began to shut down in this boot.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn shutdown_of(_snapshot: &Snapshot<'_>, _boot: BootId) -> Result<Option<MonoMs>, Error> {
-    todo!()
+pub fn shutdown_of(snapshot: &Snapshot<'_>, boot: BootId) -> Result<Option<MonoMs>, Error> {
+    let stamp = snapshot.one(
+        "reading the stamp of a shutdown",
+        "SELECT shutdown_ms FROM boots WHERE boot = ?1",
+        [boot],
+        |row| Ok(row.get::<_, Lax>(0)?.0),
+    )?;
+    Ok(stamp.flatten().map(MonoMs))
+}
+
+/// The newest boot of an epoch; rows written by hand carry a text only.
+pub(super) fn newest_of(snapshot: &Snapshot<'_>, epoch: &Epoch) -> Result<Option<BootId>, Error> {
+    snapshot.one(
+        "looking for a boot",
+        "SELECT boot FROM boots WHERE epoch = ?1 ORDER BY boot DESC LIMIT 1",
+        [epoch.to_string()],
+        |row| row.get(0),
+    )
 }

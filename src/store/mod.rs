@@ -1,28 +1,71 @@
 //! The durable board: SQLite and the only SQL of the product.
 //!
-//! Owns `board.db`, its lock and its reserve file. Never looks at a process and never reads a clock: every
-//! moment comes in as a [`When`]. Never opens `board.db` as a plain file while SQLite has it open: closing
-//! such a descriptor would drop SQLite's own locks (fcntl(2), "advisory record locks").
+//! Owns `board.db`, its lock and its reserve file. Never looks at a process and never reads the wall clock:
+//! every moment comes in as a [`When`]. Never opens `board.db` as a plain file while SQLite has it open:
+//! closing such a descriptor would drop SQLite's own locks (fcntl(2), "advisory record locks").
+//!
+//! One thread writes ([`writer`]); a few connections read ([`readers`]). What is said to be done is on the
+//! disk: answers are given after the commit, with synchronous=FULL.
 
 pub mod boots;
+pub mod claim;
+pub mod comments;
+pub mod links;
+pub mod query;
+pub mod queues;
+pub mod runs;
+pub mod settings;
 pub mod start;
 pub mod sweep;
+pub mod tasks;
 
-use std::path::{Path, PathBuf};
+mod backup;
+mod due;
+mod events;
+mod lock;
+mod migrate;
+mod open;
+mod output;
+mod readers;
+mod release;
+mod reserve;
+mod rows;
+mod sql;
+mod tx;
+mod when;
+mod writer;
+
+#[cfg(test)]
+mod open_tests;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod writer_tests;
+
+use std::path::Path;
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use crate::core::fault::Error;
-use crate::core::fingerprint::Epoch;
-use crate::core::ids::BootId;
-use crate::core::policy::Policy;
 use crate::core::state_dir::StateDir;
-use crate::core::time::Now;
 use crate::core::view::Change;
+
+pub use open::OpenError;
+pub use output::open as open_output;
+pub use tx::{Snapshot, Tx};
+pub use when::When;
 
 /// The board, open. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
-    _inner: Arc<()>,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    writer: writer::Writer,
+    readers: readers::Readers,
+    was_draining: bool,
 }
 
 /// How to open a board.
@@ -36,76 +79,40 @@ pub struct Options {
     pub readers: usize,
 }
 
-/// Why a board was not opened. Nothing on it was changed.
-#[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the texts say it")]
-pub enum OpenError {
-    #[error("another process holds {}: {holder}", path.display())]
-    Held { path: PathBuf, holder: String },
-}
-
 /// How the board is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     /// Grows whenever the writer does something, waiting for another process included.
     pub progress: u64,
-    /// Works that wait or are being done; 0 means that no progress is due.
+    /// Works that wait or are being done; where it is 0, no progress is due.
     pub waiting: u64,
     /// Whether new work is refused.
     pub disk_full: bool,
-    /// Size of the write-ahead log.
+    /// What the write-ahead log holds, bytes.
     pub wal_bytes: u64,
 }
 
-/// The moment and the circumstances of a use case.
-#[derive(Clone, Debug)]
-pub struct When {
-    /// Both clocks.
-    pub now: Now,
-    /// The epoch of the monotonic one.
-    pub epoch: Epoch,
-    /// The boot, as the board remembers it.
-    pub boot: BootId,
-    /// The configuration.
-    pub policy: Arc<Policy>,
-    /// Random; jitter is made of it and of the run's number.
-    pub seed: u64,
-}
-
-/// A read transaction.
-pub struct Snapshot<'c> {
-    connection: &'c rusqlite::Connection,
-}
-
-/// One work inside a write transaction. Reads as a [`Snapshot`] does.
-pub struct Tx<'c> {
-    snapshot: Snapshot<'c>,
-    changes: Vec<Change>,
-}
-
-impl<'c> std::ops::Deref for Tx<'c> {
-    type Target = Snapshot<'c>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.snapshot
+impl Health {
+    /// Whether the write-ahead log has grown beyond what checkpoints should leave: somebody holds an old
+    /// snapshot.
+    pub const fn is_wal_large(&self) -> bool {
+        self.wal_bytes > 4 * writer::WAL_BUSY_BYTES
     }
 }
 
-impl Tx<'_> {
-    /// Something to tell after the commit.
-    pub fn change(&mut self, change: Change) {
-        self.changes.push(change);
-    }
-}
+/// Called on the writer's thread after each commit, with what that commit changed, in order.
+pub type OnCommit = Box<dyn Fn(&[Change]) + Send>;
 
 impl Store {
-    /// Locks, opens, creates or migrates the board. `on_commit` is called on the writer's thread after each
-    /// commit with what that commit changed, in order.
+    /// Locks, opens, creates or migrates the board.
     ///
     /// # Errors
-    /// [`OpenError`]; the text names what helps.
-    pub fn open(_options: Options, _on_commit: Box<dyn Fn(&[Change]) + Send>) -> Result<Self, OpenError> {
-        todo!()
+    /// [`OpenError`]; the text names what helps. The files are left as they were.
+    pub fn open(options: Options, on_commit: OnCommit) -> Result<Self, OpenError> {
+        let opened = open::open(&options)?;
+        let readers = readers::Readers::new(opened.readers);
+        let writer = writer::Writer::start(opened.board, on_commit)?;
+        Ok(Self { inner: Arc::new(Inner { writer, readers, was_draining: opened.is_draining }) })
     }
 
     /// Does one work in a write transaction; returns after its commit.
@@ -114,22 +121,22 @@ impl Store {
     /// What the work said (then it changed nothing), or a fault of the board.
     pub async fn write<T: Send + 'static>(
         &self,
-        _doing: &'static str,
-        _work: impl FnOnce(&mut Tx<'_>) -> Result<T, Error> + Send + 'static,
+        doing: &'static str,
+        work: impl FnOnce(&mut Tx<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        todo!()
+        self.inner.writer.once(doing, work).await
     }
 
-    /// As [`Store::write`], for the ends of runs: done once more on the reserve if the disk is full.
+    /// As [`Store::write`], for the ends of runs: done once more, on the reserve, if the disk is full.
     ///
     /// # Errors
     /// As [`Store::write`].
     pub async fn write_end<T: Send + 'static>(
         &self,
-        _doing: &'static str,
-        _work: impl FnMut(&mut Tx<'_>) -> Result<T, Error> + Send + 'static,
+        doing: &'static str,
+        work: impl FnMut(&mut Tx<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        todo!()
+        self.inner.writer.again(doing, work).await
     }
 
     /// Reads one consistent state.
@@ -138,32 +145,44 @@ impl Store {
     /// What the work said, or a fault of the board.
     pub async fn read<T: Send + 'static>(
         &self,
-        _doing: &'static str,
-        _work: impl FnOnce(&Snapshot<'_>) -> Result<T, Error> + Send + 'static,
+        doing: &'static str,
+        work: impl FnOnce(&Snapshot<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        todo!()
+        self.inner.readers.read(doing, work).await
     }
 
     /// How the board is.
     pub fn health(&self) -> Health {
-        todo!()
+        self.inner.writer.health()
     }
 
-    /// Writes a copy by SQLite's own backup.
+    /// Writes a copy by SQLite's own backup. The copy knows that it is one, so that it may be put back.
     ///
     /// # Errors
-    /// A fault of the board or of the disk.
-    pub async fn backup(&self, _to: &Path) -> Result<(), Error> {
-        todo!()
+    /// A fault of the board or of the disk; [`crate::core::refusal::Refusal::Busy`] if `to` exists.
+    pub async fn backup(&self, to: &Path) -> Result<(), Error> {
+        let to = to.to_owned();
+        self.inner.readers.whole("a backup", move |board| backup::write(board, &to)).await
     }
 
-    /// Grows by one after each commit that made something ready or made room.
-    pub fn ready(&self) -> tokio::sync::watch::Receiver<u64> {
-        todo!()
+    /// Grows after each commit that made something ready or made room.
+    pub fn ready(&self) -> watch::Receiver<u64> {
+        self.inner.writer.ready()
     }
 
-    /// Finishes what is queued, empties the write-ahead log and lets go of the lock.
+    /// Whether the board was draining when it was opened.
+    pub fn was_draining(&self) -> bool {
+        self.inner.was_draining
+    }
+
+    /// Tells, now and whenever it changes, whether the disk is full. Called on the writer's thread.
+    pub fn on_disk_full(&self, tell: impl Fn(bool) + Send + 'static) {
+        self.inner.writer.on_disk_full(Box::new(tell));
+    }
+
+    /// Finishes what is queued, empties the write-ahead log and lets go of the lock. Blocks.
     pub fn close(self) {
-        todo!()
+        self.inner.readers.close();
+        self.inner.writer.close();
     }
 }

@@ -2,11 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use crate::core::fault::Error;
+use rusqlite::params;
+use serde_json::{Value, json};
+
+use crate::core::fault::{Error, Fault};
 use crate::core::fingerprint::Stored;
 use crate::core::ids::{Nonce, RunId, TaskId, Uid};
+use crate::core::limits;
+use crate::core::plan::Basis;
+use crate::core::retry::Outcome;
+use crate::core::row::RunStage;
 use crate::core::spec::TaskSpec;
-use crate::store::{Snapshot, Tx, When};
+use crate::core::time::MonoMs;
+use crate::core::view::Change;
+use crate::store::claim::{self, NewClaim};
+use crate::store::events::{self, Kind};
+use crate::store::sweep::Ending;
+use crate::store::{Snapshot, Tx, When, comments, due, query, queues, release, rows, settings, tasks};
+
+/// Tasks that one call of [`promote`] promotes at most, so that callers get their turn between.
+pub const PROMOTED_AT_ONCE: usize = 1_000;
 
 /// A claim that the dispatcher made; nothing has run yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,20 +74,85 @@ pub struct Unit {
     pub cgroup_id: u64,
 }
 
-/// `todo` to `ready` where parents and time are satisfied, and back-offs that are over.
+/// `todo` to `ready` where parents and time are satisfied, and back-offs that are over. At most
+/// [`PROMOTED_AT_ONCE`]; where that is reached there may be more.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn promote(_tx: &mut Tx<'_>, _when: &When) -> Result<Vec<TaskId>, Error> {
-    todo!()
+pub fn promote(tx: &mut Tx<'_>, when: &When) -> Result<Vec<TaskId>, Error> {
+    end_back_offs(tx, when)?;
+    let due = promotable(tx, when)?;
+    for task in &due {
+        if let Some(state) = tasks::state(tx, *task)? {
+            tasks::promote(tx, &state, when)?;
+        }
+    }
+    Ok(due)
 }
 
 /// The tasks that [`promote`] would promote, for a preview.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn promotable(_snapshot: &Snapshot<'_>, _when: &When) -> Result<Vec<TaskId>, Error> {
-    todo!()
+pub fn promotable(snapshot: &Snapshot<'_>, when: &When) -> Result<Vec<TaskId>, Error> {
+    snapshot.all(
+        "looking for tasks whose time has come",
+        "SELECT task FROM tasks
+         WHERE status = 'todo' AND pending_parents <= 0 AND (not_before_usec IS NULL OR not_before_usec <= ?1)
+         ORDER BY not_before_usec LIMIT ?2",
+        params![when.now.wall.0, i64::try_from(PROMOTED_AT_ONCE).unwrap_or(i64::MAX)],
+        |row| row.get(0),
+    )
+}
+
+/// Back-offs that are over, or were counted in another epoch, keep nobody back any more.
+pub(super) fn end_back_offs(tx: &mut Tx<'_>, when: &When) -> Result<(), Error> {
+    const DOING: &str = "ending back-offs";
+    let epoch = when.epoch.to_string();
+    // Ranges of one index each; a single condition with OR would read every back-off there is.
+    let over = tx.execute(
+        DOING,
+        "UPDATE tasks SET retry_at_ms = NULL, retry_epoch = NULL, version = version + 1
+         WHERE status = 'ready' AND retry_at_ms IS NOT NULL AND retry_epoch = ?1 AND retry_at_ms <= ?2",
+        params![epoch, when.now.mono.0],
+    )?;
+    let mut foreign = 0;
+    for range in [
+        "UPDATE tasks SET retry_at_ms = NULL, retry_epoch = NULL, version = version + 1
+         WHERE status = 'ready' AND retry_at_ms IS NOT NULL AND retry_epoch < ?1",
+        "UPDATE tasks SET retry_at_ms = NULL, retry_epoch = NULL, version = version + 1
+         WHERE status = 'ready' AND retry_at_ms IS NOT NULL AND retry_epoch > ?1",
+    ] {
+        foreign += tx.execute(DOING, range, [&epoch])?;
+    }
+    let unnamed = tx.execute(
+        DOING,
+        "UPDATE tasks SET retry_at_ms = NULL, version = version + 1
+         WHERE status = 'ready' AND retry_at_ms IS NOT NULL AND retry_epoch IS NULL",
+        [],
+    )?;
+    if over + foreign + unnamed > 0 {
+        tx.change(Change::Ready);
+    }
+    Ok(())
+}
+
+/// The earliest end of a back-off after `after`: of a task, or of the host.
+pub(super) fn next_back_off(
+    snapshot: &Snapshot<'_>,
+    after: MonoMs,
+    when: &When,
+) -> Result<Option<MonoMs>, Error> {
+    let task = snapshot.one(
+        "looking for the next end of a back-off",
+        "SELECT retry_at_ms FROM tasks
+         WHERE status = 'ready' AND retry_at_ms IS NOT NULL AND retry_epoch = ?1 AND retry_at_ms > ?2
+         ORDER BY retry_at_ms LIMIT 1",
+        params![when.epoch.to_string(), after.0],
+        |row| row.get::<_, i64>(0),
+    )?;
+    let host = HostBackOff::read(snapshot, when)?.map(|host| host.until).filter(|until| *until > after);
+    Ok(task.map(MonoMs).into_iter().chain(host).min())
 }
 
 /// The dispatcher: claims at most `room` tasks that have a command. Queues in turn, priority, order of
@@ -80,16 +160,83 @@ pub fn promotable(_snapshot: &Snapshot<'_>, _when: &When) -> Result<Vec<TaskId>,
 ///
 /// # Errors
 /// A fault of the board.
-pub fn claim_for_launch(_tx: &mut Tx<'_>, _room: usize, _when: &When) -> Result<Vec<Start>, Error> {
-    todo!()
+pub fn claim_for_launch(tx: &mut Tx<'_>, room: usize, when: &When) -> Result<Vec<Start>, Error> {
+    if tx.needs_room().is_err() {
+        return Ok(Vec::new());
+    }
+    end_back_offs(tx, when)?;
+    let chosen = choose(tx, room, when)?;
+    let mut starts = Vec::with_capacity(chosen.len());
+    for (pick, slots) in chosen {
+        if let Some(start) = begin(tx, &pick, slots, when)? {
+            starts.push(start);
+        }
+    }
+    Ok(starts)
 }
 
 /// The tasks that [`claim_for_launch`] would claim now, for a preview.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn startable(_snapshot: &Snapshot<'_>, _room: usize, _when: &When) -> Result<Vec<TaskId>, Error> {
-    todo!()
+pub fn startable(snapshot: &Snapshot<'_>, room: usize, when: &When) -> Result<Vec<TaskId>, Error> {
+    Ok(choose(snapshot, room, when)?.into_iter().map(|(pick, _)| pick.task).collect())
+}
+
+fn choose(snapshot: &Snapshot<'_>, room: usize, when: &When) -> Result<Vec<claim::Given>, Error> {
+    if claim::standstill(snapshot, when)?.is_some() {
+        return Ok(Vec::new());
+    }
+    if HostBackOff::read(snapshot, when)?.is_some_and(|host| host.until > when.now.mono) {
+        return Ok(Vec::new());
+    }
+    let room = match usize::try_from(when.policy.max_running) {
+        Ok(max_running @ 1..) => room.min(max_running.saturating_sub(claim::launched(snapshot)?)),
+        _ => room,
+    };
+    if room == 0 {
+        return Ok(Vec::new());
+    }
+    claim::choose(snapshot, true, None, None, room, when)
+}
+
+fn begin(
+    tx: &mut Tx<'_>,
+    pick: &claim::Pick,
+    slots: BTreeMap<String, Vec<String>>,
+    when: &When,
+) -> Result<Option<Start>, Error> {
+    let Some(view) = query::task(tx, pick.task, when)? else { return Ok(None) };
+    let spec = queues::defaults(tx, &pick.queue)?.fill(view.spec, pick.owner_uid == 0);
+    let nonce = nonce()?;
+    let new = NewClaim {
+        task: pick.task,
+        queue: &pick.queue,
+        claimant: comments::OURS,
+        claimant_uid: pick.owner_uid,
+        claim_key: None,
+        worker: None,
+        lease_ms: None,
+        effective_lease_ms: spec.lease_ms.unwrap_or(when.policy.lease_ms),
+    };
+    let run = claim::make(tx, &new, RunStage::Starting, Some(&nonce), &slots, when)?;
+    Ok(Some(Start {
+        task: pick.task,
+        run,
+        nonce,
+        attempt: view.attempts + 1,
+        owner_uid: pick.owner_uid,
+        queue: pick.queue.clone(),
+        spec,
+        slots,
+    }))
+}
+
+fn nonce() -> Result<Nonce, Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Fault::Host { doing: "making a nonce", source: std::io::Error::other(error) })?;
+    Ok(Nonce::from_bytes(bytes))
 }
 
 /// Makes the worker's identity durable. `false`: the run is no longer open, or a stop was asked: the gate
@@ -97,16 +244,62 @@ pub fn startable(_snapshot: &Snapshot<'_>, _room: usize, _when: &When) -> Result
 ///
 /// # Errors
 /// A fault of the board.
-pub fn identify(_tx: &mut Tx<'_>, _run: RunId, _identity: &Identity, _when: &When) -> Result<bool, Error> {
-    todo!()
+pub fn identify(tx: &mut Tx<'_>, run: RunId, identity: &Identity, when: &When) -> Result<bool, Error> {
+    let unit = identity.unit.as_ref();
+    let written = tx.execute(
+        "making a worker's identity durable",
+        "UPDATE runs SET worker_pid = ?2, worker_fingerprint = ?3, supervisor_pid = ?4, supervisor_fingerprint = ?5,
+             worker_uid = ?6, unit = ?7, invocation = ?8, cgroup_path = ?9, cgroup_id = ?10
+         WHERE run = ?1 AND ended_usec IS NULL AND stage = 'starting' AND stop_cause IS NULL AND word IS NULL
+             AND EXISTS (SELECT 1 FROM tasks t WHERE t.task = runs.task AND t.run = ?1 AND t.status = 'running')",
+        params![
+            run,
+            identity.worker_pid,
+            identity.worker.cell(),
+            identity.supervisor_pid,
+            identity.supervisor.cell(),
+            identity.uid,
+            unit.map(|unit| unit.name.as_str()),
+            unit.map(|unit| unit.invocation.as_str()),
+            unit.map(|unit| unit.cgroup_path.as_str()),
+            unit.map(|unit| unit.cgroup_id.to_string()),
+        ],
+    )?;
+    if written == 0 {
+        return Ok(false);
+    }
+    due::arm(tx, run, when)?;
+    Ok(true)
 }
 
 /// The gate is open: the worker runs, and its max runtime counts from now.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn opened(_tx: &mut Tx<'_>, _run: RunId, _when: &When) -> Result<(), Error> {
-    todo!()
+pub fn opened(tx: &mut Tx<'_>, run: RunId, when: &When) -> Result<(), Error> {
+    let mut found = Vec::new();
+    rows::read(tx, rows::PAIR_OF_RUN, [run], &mut found)?;
+    let Some((row, part)) = found.first().and_then(|row| row.run.as_ref().map(|part| (row, part))) else {
+        return Ok(());
+    };
+    if part.ended || part.stage != RunStage::Starting {
+        return Ok(());
+    }
+    let lease_ms = row.task.as_ref().and_then(|task| task.lease_ms).unwrap_or(when.policy.lease_ms);
+    let now = when.now;
+    tx.execute(
+        "noting an open gate",
+        "UPDATE runs SET stage = 'running', started_ms = ?2, progress_ms = ?2, started_usec = ?3, lease_expires_ms = ?4
+         WHERE run = ?1",
+        params![run, now.mono.0, now.wall.0, now.mono.plus(lease_ms).0],
+    )?;
+    let payload = json!({ "pid": part.worker_pid, "unit": part.unit });
+    events::write(tx, (part.task, run), Kind::Started, payload, now.wall)?;
+    due::arm(tx, run, when)?;
+    settings::clear(tx, settings::HOST_BACKOFF)?;
+    tx.change(Change::Task(part.task));
+    tx.change(Change::Due);
+    Ok(())
 }
 
 /// The command never ran and nothing of it is left. With `host_trouble` the task is ready again, uncounted,
@@ -115,11 +308,63 @@ pub fn opened(_tx: &mut Tx<'_>, _run: RunId, _when: &When) -> Result<(), Error> 
 /// # Errors
 /// A fault of the board.
 pub fn not_started(
-    _tx: &mut Tx<'_>,
-    _run: RunId,
-    _why: &str,
-    _host_trouble: bool,
-    _when: &When,
+    tx: &mut Tx<'_>,
+    run: RunId,
+    why: &str,
+    host_trouble: bool,
+    when: &When,
 ) -> Result<(), Error> {
-    todo!()
+    let mut found = Vec::new();
+    rows::read(tx, rows::PAIR_OF_RUN, [run], &mut found)?;
+    let Some(row) = found.first().filter(|row| row.run.as_ref().is_some_and(|run| !run.ended)) else {
+        return Ok(());
+    };
+    let outcome = if host_trouble { Outcome::NotStarted } else { Outcome::Misconfigured };
+    let ending = Ending { error: Some(why.to_owned()), ..Ending::of(outcome) };
+    release::release(tx, &Basis::of(row), &ending, when)?;
+    if host_trouble { back_off_host(tx, when) } else { Ok(()) }
+}
+
+/// Nothing is started until a moment, because the host could not start the last one.
+struct HostBackOff {
+    until: MonoMs,
+    times: i64,
+}
+
+impl HostBackOff {
+    /// Of this epoch; one of another is over.
+    fn read(snapshot: &Snapshot<'_>, when: &When) -> Result<Option<Self>, Error> {
+        let Some(text) = settings::get(snapshot, settings::HOST_BACKOFF)? else { return Ok(None) };
+        let value: Value = serde_json::from_str(&text).unwrap_or_default();
+        let is_ours = value["epoch"].as_str() == Some(when.epoch.to_string().as_str());
+        let until = value["until_ms"].as_i64().filter(|_| is_ours);
+        Ok(until.map(|until| Self { until: MonoMs(until), times: value["times"].as_i64().unwrap_or(1) }))
+    }
+
+    fn write(self, tx: &mut Tx<'_>, when: &When) -> Result<(), Error> {
+        let value = json!({ "epoch": when.epoch.to_string(), "until_ms": self.until.0, "times": self.times });
+        settings::set(tx, settings::HOST_BACKOFF, &value.to_string())?;
+        tx.change(Change::Due);
+        Ok(())
+    }
+}
+
+/// The host could not start a command: the next start waits, longer each time, until one succeeds.
+fn back_off_host(tx: &mut Tx<'_>, when: &When) -> Result<(), Error> {
+    let times = HostBackOff::read(tx, when)?.map_or(0, |host| host.times).saturating_add(1);
+    let doublings = u32::try_from(times - 1).unwrap_or(0).min(30);
+    let span_ms = (limits::HOST_BACKOFF_MS << doublings).min(limits::HOST_BACKOFF_MAX_MS);
+    HostBackOff { until: when.now.mono.plus(span_ms), times }.write(tx, when)
+}
+
+/// A sweep found a start that came to nothing. It may be one that an earlier life left behind, which says
+/// nothing of the host; a short pause is enough to keep a repetition from becoming a storm.
+pub(super) fn pause_host(tx: &mut Tx<'_>, when: &When) -> Result<(), Error> {
+    const PAUSE_MS: i64 = 250;
+    let pause = HostBackOff { until: when.now.mono.plus(PAUSE_MS), times: 0 };
+    match HostBackOff::read(tx, when)? {
+        Some(longer) if longer.until >= pause.until => Ok(()),
+        Some(shorter) => HostBackOff { times: shorter.times, ..pause }.write(tx, when),
+        None => pause.write(tx, when),
+    }
 }

@@ -3,17 +3,26 @@
 //! Every write names the row versions that it was decided on; if one has changed since, nothing is written
 //! and the answer says so.
 
+use rusqlite::params;
+use serde_json::json;
+
 use crate::core::fault::Error;
 use crate::core::fingerprint::Epoch;
-use crate::core::ids::{RunId, TaskId};
+use crate::core::ids::{RunId, TaskId, Uid};
 use crate::core::plan::Basis;
 use crate::core::record::Record;
-use crate::core::retry::{Exit, Outcome, Settlement};
-use crate::core::row::ClaimRow;
+use crate::core::retry::{Exit, Outcome};
+use crate::core::row::{ClaimRow, RunPart};
 use crate::core::spec::Completion;
 use crate::core::time::{MonoMs, WallUsec};
 use crate::core::verdict::{Hold, Rung, StopCause, Urgency};
-use crate::store::{Snapshot, Tx, When};
+use crate::core::view::Change;
+use crate::store::events::{self, About, Kind};
+use crate::store::release::current;
+use crate::store::sql::LaxText;
+use crate::store::{Snapshot, Tx, When, due, queues, rows, runs, start, tasks};
+
+pub use crate::store::release::release;
 
 /// Which rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +66,7 @@ pub struct Ending {
     pub survivor: bool,
     /// Whether an operator's force ended it.
     pub forced: bool,
-    /// A comment for the task; `reconciled` always gets one.
+    /// A comment for the task; the repair of a broken claim always gets one.
     pub note: Option<String>,
 }
 
@@ -72,8 +81,21 @@ impl Ending {
 ///
 /// # Errors
 /// A fault of the board.
-pub fn rows(_snapshot: &Snapshot<'_>, _selection: &Selection) -> Result<Vec<ClaimRow>, Error> {
-    todo!()
+pub fn rows(snapshot: &Snapshot<'_>, selection: &Selection) -> Result<Vec<ClaimRow>, Error> {
+    let mut found = Vec::new();
+    match selection {
+        Selection::All => {
+            for sql in [rows::RUNNING, rows::STRAY, rows::SURVIVORS] {
+                rows::read(snapshot, sql, [], &mut found)?;
+            }
+        }
+        Selection::Due { now, epoch } => {
+            rows::read(snapshot, rows::DUE, params![epoch.to_string(), now.0], &mut found)?;
+        }
+        Selection::Run(run) => rows::read(snapshot, rows::ONE_RUN, [run], &mut found)?,
+        Selection::Task(task) => rows::read(snapshot, rows::ONE_TASK, [task], &mut found)?,
+    }
+    Ok(found)
 }
 
 /// The earliest due times after `after`: what was due before has been looked at, and is looked at again once
@@ -81,16 +103,46 @@ pub fn rows(_snapshot: &Snapshot<'_>, _selection: &Selection) -> Result<Vec<Clai
 ///
 /// # Errors
 /// A fault of the board.
-pub fn next_due(_snapshot: &Snapshot<'_>, _after: MonoMs, _epoch: &Epoch) -> Result<NextDue, Error> {
-    todo!()
+pub fn next_due(snapshot: &Snapshot<'_>, after: MonoMs, when: &When) -> Result<NextDue, Error> {
+    let run = due::next(snapshot, after, when)?;
+    let back_off = start::next_back_off(snapshot, after, when)?;
+    let wall = snapshot.one(
+        "looking for the next not_before",
+        "SELECT not_before_usec FROM tasks
+         WHERE status = 'todo' AND pending_parents <= 0 AND not_before_usec > ?1
+         ORDER BY not_before_usec LIMIT 1",
+        [when.now.wall.0],
+        |row| row.get(0),
+    )?;
+    Ok(NextDue { mono: run.into_iter().chain(back_off).min(), wall: wall.map(WallUsec) })
 }
 
 /// What completes a task; the queue's defaults are applied.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn completion(_snapshot: &Snapshot<'_>, _task: TaskId) -> Result<Completion, Error> {
-    todo!()
+pub fn completion(snapshot: &Snapshot<'_>, task: TaskId) -> Result<Completion, Error> {
+    let found = snapshot.one(
+        "reading what completes a task",
+        "SELECT completion, queue FROM tasks WHERE task = ?1",
+        [task],
+        |row| Ok((row.get::<_, LaxText>(0)?.0, row.get::<_, LaxText>(1)?.0)),
+    )?;
+    let (own, queue) = found.unwrap_or_default();
+    if let Some(own) = own.and_then(|word| Completion::parse(&word)) {
+        return Ok(own);
+    }
+    let default = queues::defaults(snapshot, queue.as_deref().unwrap_or_default())?.completion;
+    Ok(default.unwrap_or(Completion::Exit))
+}
+
+/// The run of a basis that is not stale.
+fn current_run(tx: &Tx<'_>, basis: &Basis) -> Result<Option<RunPart>, Error> {
+    Ok(current(tx, basis)?.and_then(|row| row.run))
+}
+
+fn about(run: &RunPart) -> About {
+    About { task: Some(run.task), run: Some(run.run) }
 }
 
 /// Renews the lease for `lease_ms` from now; with `mark_progress` the stall limit begins anew too (the fresh
@@ -99,29 +151,55 @@ pub fn completion(_snapshot: &Snapshot<'_>, _task: TaskId) -> Result<Completion,
 /// # Errors
 /// A fault of the board.
 pub fn extend(
-    _tx: &mut Tx<'_>,
-    _basis: &Basis,
-    _lease_ms: i64,
-    _mark_progress: bool,
-    _when: &When,
+    tx: &mut Tx<'_>,
+    basis: &Basis,
+    lease_ms: i64,
+    mark_progress: bool,
+    when: &When,
 ) -> Result<bool, Error> {
-    todo!()
+    let Some(run) = current_run(tx, basis)? else { return Ok(false) };
+    runs::restamp(tx, run.run, when)?;
+    let progress = mark_progress.then_some(when.now.mono.0);
+    tx.execute(
+        "extending a lease",
+        "UPDATE runs SET lease_expires_ms = ?2, progress_ms = ifnull(?3, progress_ms), held = NULL WHERE run = ?1",
+        params![run.run, when.now.mono.plus(lease_ms).0, progress],
+    )?;
+    let payload = json!({ "lease_ms": lease_ms, "fresh": mark_progress.then_some(true) });
+    events::write(tx, about(&run), Kind::ClaimExtended, payload, when.now.wall)?;
+    due::arm(tx, run.run, when)?;
+    tx.change(Change::Due);
+    Ok(true)
 }
 
 /// Records why a claim is left alone; an event once per reason.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn hold(_tx: &mut Tx<'_>, _basis: &Basis, _hold: Hold, _when: &When) -> Result<bool, Error> {
-    todo!()
+pub fn hold(tx: &mut Tx<'_>, basis: &Basis, hold: Hold, when: &When) -> Result<bool, Error> {
+    let Some(run) = current_run(tx, basis)? else { return Ok(false) };
+    if run.held.as_deref() == Some(hold.word()) {
+        return Ok(true);
+    }
+    tx.execute("holding a claim", "UPDATE runs SET held = ?2 WHERE run = ?1", params![run.run, hold.word()])?;
+    events::write(tx, about(&run), Kind::Held, json!({ "reason": hold.word() }), when.now.wall)?;
+    due::arm(tx, run.run, when)?;
+    tx.change(Change::Task(run.task));
+    Ok(true)
 }
 
 /// A hold on record is over.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn unhold(_tx: &mut Tx<'_>, _basis: &Basis, _when: &When) -> Result<bool, Error> {
-    todo!()
+pub fn unhold(tx: &mut Tx<'_>, basis: &Basis, when: &When) -> Result<bool, Error> {
+    let Some(run) = current_run(tx, basis)? else { return Ok(false) };
+    if run.held.is_some() {
+        tx.execute("ending a hold", "UPDATE runs SET held = NULL WHERE run = ?1", [run.run])?;
+        due::arm(tx, run.run, when)?;
+        tx.change(Change::Task(run.task));
+    }
+    Ok(true)
 }
 
 /// Commits the cause of a stop, before any signal. `None`: the basis is stale; otherwise the basis for what
@@ -130,73 +208,208 @@ pub fn unhold(_tx: &mut Tx<'_>, _basis: &Basis, _when: &When) -> Result<bool, Er
 /// # Errors
 /// A fault of the board.
 pub fn ask_stop(
-    _tx: &mut Tx<'_>,
-    _basis: &Basis,
-    _cause: StopCause,
-    _urgency: Urgency,
-    _when: &When,
+    tx: &mut Tx<'_>,
+    basis: &Basis,
+    cause: StopCause,
+    urgency: Urgency,
+    when: &When,
 ) -> Result<Option<Basis>, Error> {
-    todo!()
+    let Some(row) = current(tx, basis)? else { return Ok(None) };
+    let Some(run) = &row.run else { return Ok(None) };
+    stop(tx, run, cause, urgency, Asked { by: None, reason: None }, when)?;
+    let version = tx.number("reading a version", "SELECT version FROM runs WHERE run = ?1", [run.run])?;
+    Ok(Some(Basis { task: basis.task, run: Some((run.run, version)) }))
 }
 
-/// Records that a signal went out; `proof` says how its target was proven (`pidfd+inode`, `cgroup`, ...).
+/// Who asked for a stop, and why, where it was a person.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The uid.
+    pub by: Option<Uid>,
+    /// For people.
+    pub reason: Option<&'a str>,
+}
+
+/// What a person's stop came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopOn {
+    /// It is on the board: this run is to be looked at.
+    Run(RunId),
+    /// No run held the task: it was settled at once.
+    Settled,
+}
+
+/// A person's stop of a running task: on the run that holds it, else on an open run of it, else the task is
+/// settled at once, since there is nobody to stop.
+///
+/// # Errors
+/// A fault of the board.
+pub fn stop_task(
+    tx: &mut Tx<'_>,
+    task: TaskId,
+    cause: StopCause,
+    urgency: Urgency,
+    asked: Asked<'_>,
+    when: &When,
+) -> Result<StopOn, Error> {
+    let found = rows(tx, &Selection::Task(task))?;
+    let holder = found.iter().find_map(|row| row.run.as_ref().filter(|run| !run.ended));
+    if let Some(run) = holder {
+        stop(tx, run, cause, urgency, asked, when)?;
+        return Ok(StopOn::Run(run.run));
+    }
+    let outcome = Outcome::of_stop(cause);
+    for row in &found {
+        let ending = Ending { error: asked.reason.map(str::to_owned), ..Ending::of(outcome) };
+        release(tx, &Basis::of(row), &ending, when)?;
+    }
+    Ok(StopOn::Settled)
+}
+
+/// Writes a stop, if it is stronger than what is there; returns whether it was.
+fn stop(
+    tx: &mut Tx<'_>,
+    run: &RunPart,
+    cause: StopCause,
+    urgency: Urgency,
+    asked: Asked<'_>,
+    when: &When,
+) -> Result<bool, Error> {
+    let cause = run.stop_cause.filter(|there| rank(*there) >= rank(cause)).unwrap_or(cause);
+    let urgency = urgency.max(run.stop_urgency);
+    if run.stop_cause == Some(cause) && run.stop_urgency == urgency {
+        return Ok(false);
+    }
+    tx.execute(
+        "asking for a stop",
+        "UPDATE runs SET stop_cause = ?2, stop_urgency = ?3, stop_reason = ifnull(?4, stop_reason) WHERE run = ?1",
+        params![run.run, cause.word(), rows::urgency_level(urgency), asked.reason],
+    )?;
+    let urgent = match urgency {
+        Urgency::Normal => None,
+        Urgency::Kill => Some("kill"),
+        Urgency::Force => Some("force"),
+    };
+    let payload = json!({ "cause": cause.word(), "by": asked.by, "reason": asked.reason, "urgency": urgent });
+    events::write(tx, about(run), Kind::StopAsked, payload, when.now.wall)?;
+    due::arm(tx, run.run, when)?;
+    tx.change(Change::Task(run.task));
+    tx.change(Change::Due);
+    Ok(true)
+}
+
+/// A cancel wins over a reclaim, and a person over the sweep; among the sweep's own the first stays.
+const fn rank(cause: StopCause) -> u8 {
+    match cause {
+        StopCause::Cancelled => 2,
+        StopCause::Reclaimed => 1,
+        StopCause::TimedOut | StopCause::Stalled | StopCause::Leftover => 0,
+    }
+}
+
+/// Records that a signal went out; `proof` says how its target was proven (`pidfd+inode`, `cgroup`, ...). With
+/// a rung it is a step of the ladder, and the time of its first sending is kept.
 ///
 /// # Errors
 /// A fault of the board.
 pub fn signalled(
-    _tx: &mut Tx<'_>,
-    _run: RunId,
-    _rung: Option<Rung>,
-    _signal: i32,
-    _pid: i64,
-    _proof: &str,
-    _when: &When,
+    tx: &mut Tx<'_>,
+    run: RunId,
+    rung: Option<Rung>,
+    signal: i32,
+    pid: i64,
+    proof: &str,
+    when: &When,
 ) -> Result<(), Error> {
-    todo!()
-}
-
-/// Ends a claim of any shape, whole or broken, and settles its task. `None`: the basis is stale, nothing was
-/// changed. A task with several open runs is settled by the last of them to go.
-///
-/// # Errors
-/// A fault of the board.
-pub fn release(
-    _tx: &mut Tx<'_>,
-    _basis: &Basis,
-    _ending: &Ending,
-    _when: &When,
-) -> Result<Option<Settlement>, Error> {
-    todo!()
+    let Some(state) = runs::state(tx, run)? else { return Ok(()) };
+    let (term, kill) = match rung {
+        Some(Rung::Term) => (Some(when.now.mono.0), None),
+        Some(Rung::Kill) => (None, Some(when.now.mono.0)),
+        None => (None, None),
+    };
+    tx.execute(
+        "noting a signal",
+        "UPDATE runs SET term_ms = ifnull(term_ms, ?2), kill_ms = ifnull(kill_ms, ?3) WHERE run = ?1",
+        params![run, term, kill],
+    )?;
+    let payload = json!({ "signal": signal, "pid": pid, "proof": proof });
+    events::write(tx, (state.task, run), Kind::Signalled, payload, when.now.wall)?;
+    due::arm(tx, run, when)?;
+    tx.change(Change::Task(state.task));
+    tx.change(Change::Due);
+    Ok(())
 }
 
 /// A survivor is no more.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn forget(_tx: &mut Tx<'_>, _basis: &Basis, _when: &When) -> Result<bool, Error> {
-    todo!()
+pub fn forget(tx: &mut Tx<'_>, basis: &Basis, when: &When) -> Result<bool, Error> {
+    let Some(run) = current_run(tx, basis)? else { return Ok(false) };
+    tx.execute(
+        "forgetting a survivor",
+        "UPDATE runs SET survivor = 0, worker_pid = NULL, worker_fingerprint = NULL, supervisor_pid = NULL,
+             supervisor_fingerprint = NULL, leader_gone_ms = NULL, due_ms = NULL, held = NULL, version = version + 1
+         WHERE run = ?1",
+        [run.run],
+    )?;
+    events::write(tx, about(&run), Kind::Survivor, json!({ "gone": true }), when.now.wall)?;
+    tx.change(Change::Task(run.task));
+    Ok(true)
 }
 
-/// The leader of a launched tree was seen to have ended: the linger time begins, once.
+/// The leader of a launched tree was seen to have ended: the linger time begins, once. What was decided in the
+/// same look stays valid: no verdict becomes wrong by this note.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn leader_gone(_tx: &mut Tx<'_>, _run: RunId, _when: &When) -> Result<(), Error> {
-    todo!()
+pub fn leader_gone(tx: &mut Tx<'_>, run: RunId, when: &When) -> Result<(), Error> {
+    let noted = tx.execute(
+        "noting a leader's end",
+        "UPDATE runs SET leader_gone_ms = ?2 WHERE run = ?1 AND leader_gone_ms IS NULL AND epoch = ?3",
+        params![run, when.now.mono.0, when.epoch.to_string()],
+    )?;
+    if noted > 0 {
+        due::arm_quietly(tx, run, when)?;
+        tx.change(Change::Due);
+    }
+    Ok(())
 }
 
 /// Computes every open run's due time anew, after the configuration has changed.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn rearm(_tx: &mut Tx<'_>, _when: &When) -> Result<(), Error> {
-    todo!()
+pub fn rearm(tx: &mut Tx<'_>, when: &When) -> Result<(), Error> {
+    let open: Vec<RunId> =
+        tx.all("looking for open runs", "SELECT run FROM runs WHERE ended_usec IS NULL", [], |row| {
+            row.get(0)
+        })?;
+    for run in open {
+        due::arm_quietly(tx, run, when)?;
+    }
+    tx.change(Change::Due);
+    Ok(())
 }
 
 /// Archives tasks that ended longer ago than the retention, at most `limit` of them; returns how many.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn retain(_tx: &mut Tx<'_>, _limit: usize, _when: &When) -> Result<usize, Error> {
-    todo!()
+pub fn retain(tx: &mut Tx<'_>, limit: usize, when: &When) -> Result<usize, Error> {
+    let span_usec = when.policy.retention_ms.saturating_mul(1_000);
+    if span_usec <= 0 {
+        return Ok(0);
+    }
+    let old: Vec<TaskId> = tx.all(
+        "looking for old tasks",
+        "SELECT task FROM tasks WHERE status IN ('done', 'cancelled') AND ended_usec < ?1
+         ORDER BY ended_usec LIMIT ?2",
+        params![when.now.wall.0.saturating_sub(span_usec), i64::try_from(limit).unwrap_or(i64::MAX)],
+        |row| row.get(0),
+    )?;
+    for task in &old {
+        tasks::archive(tx, *task, None, when)?;
+    }
+    Ok(old.len())
 }

@@ -1,0 +1,358 @@
+//! The end of a claim of any shape: ends the run, settles the task.
+
+use rusqlite::params;
+use serde_json::{Value, json};
+
+use crate::core::facts;
+use crate::core::fault::Error;
+use crate::core::ids::{EventId, RunId, TaskId};
+use crate::core::plan::Basis;
+use crate::core::retry::{self, Account, Exit, Outcome, Settlement};
+use crate::core::row::{ClaimRow, RunPart};
+use crate::core::state::{BlockCode, Status};
+use crate::core::verdict::{Claim, StopCause};
+use crate::core::view::Change;
+use crate::store::events::{self, About, Kind};
+use crate::store::sweep::Ending;
+use crate::store::{Snapshot, Tx, When, boots, comments, queues, rows, runs, start, tasks};
+
+/// Ends a claim and settles its task. `None`: the basis is stale, and nothing was changed.
+///
+/// A task with several open runs is settled by the last of them to go: none of them can be told from the
+/// right one, and none may be forgotten.
+///
+/// # Errors
+/// A fault of the board.
+pub fn release(
+    tx: &mut Tx<'_>,
+    basis: &Basis,
+    ending: &Ending,
+    when: &When,
+) -> Result<Option<Settlement>, Error> {
+    let Some(row) = current(tx, basis)? else { return Ok(None) };
+    let about = About {
+        task: row.task.as_ref().map(|task| task.task).or_else(|| row.run.as_ref().map(|run| run.task)),
+        run: row.run.as_ref().map(|run| run.run),
+    };
+    let broken = facts::claim(&row) == Claim::Broken;
+    let repaired = broken && !matches!(ending.outcome, Outcome::Operator | Outcome::Cancelled);
+    let said = row.run.as_ref().map(|run| runs::said(tx, run.run)).transpose()?.unwrap_or_default();
+    let error = ending.error.clone().or_else(|| said.error.clone());
+    let event = tell(tx, about, &row, ending, error.as_deref(), repaired, when)?;
+    if let Some(run) = row.run.as_ref().filter(|run| !run.ended) {
+        end_run(tx, run, ending, error.as_deref(), when)?;
+    }
+    tx.change(Change::Ready);
+    let others = row.run.as_ref().map_or(0, |run| i64::from(!run.ended));
+    let is_last = row.open_runs - others <= 0;
+    let settlement = match &row.task {
+        Some(task) if task.status == Status::Running && is_last => {
+            let account = account(tx, &row, ending, said.final_failure, when)?;
+            let settlement = retry::settle(ending.outcome, &account);
+            let end = End { settlement, ending, error, said: &said, event };
+            settle(tx, task.task, &end, when)?;
+            settlement
+        }
+        _ => unsettled(tx, &row)?,
+    };
+    if repaired && is_last {
+        note(tx, about, &row, ending, settlement.status, when)?;
+    }
+    if let Some(task) = about.task {
+        tx.change(Change::Task(task));
+    }
+    if ending.outcome == Outcome::NotStarted {
+        start::pause_host(tx, when)?;
+    }
+    Ok(Some(settlement))
+}
+
+/// The row of a basis, if it is still what it was.
+pub(super) fn current(snapshot: &Snapshot<'_>, basis: &Basis) -> Result<Option<ClaimRow>, Error> {
+    let mut found = Vec::new();
+    let numbers = params![basis.task.map(|(task, _)| task), basis.run.map(|(run, _)| run)];
+    rows::read(snapshot, rows::PAIR, numbers, &mut found)?;
+    let Some(row) = found.pop() else { return Ok(None) };
+    let task_holds = basis.task == row.task.as_ref().map(|task| (task.task, task.version));
+    let run_holds = basis.run == row.run.as_ref().map(|run| (run.run, run.version));
+    Ok((task_holds && run_holds).then_some(row))
+}
+
+/// Writes what happened; returns the event that puts the task in its line.
+fn tell(
+    tx: &mut Tx<'_>,
+    about: About,
+    row: &ClaimRow,
+    ending: &Ending,
+    error: Option<&str>,
+    repaired: bool,
+    when: &When,
+) -> Result<EventId, Error> {
+    let payload = payload(row, ending, error);
+    let at = when.now.wall;
+    let mut event = None;
+    if repaired {
+        let outcome = (ending.outcome != Outcome::Reconciled).then(|| ending.outcome.word());
+        let status = row.task.as_ref().map(|task| task.status.word());
+        let why = json!({ "reason": "orphaned_running", "outcome": outcome, "was": status });
+        event = Some(events::write(tx, about, Kind::Ended(Outcome::Reconciled), why, at)?);
+    }
+    let ends_now = row.run.as_ref().is_some_and(|run| !run.ended);
+    if !repaired || ending.outcome != Outcome::Reconciled && ends_now {
+        event = Some(events::write(tx, about, Kind::Ended(ending.outcome), payload, at)?);
+    }
+    if ending.forced {
+        events::write(tx, about, Kind::Forced, json!({ "survivor": ending.survivor }), at)?;
+    }
+    if ending.survivor {
+        let pid = row.run.as_ref().and_then(|run| run.worker_pid);
+        events::write(tx, about, Kind::Survivor, json!({ "pid": pid }), at)?;
+    }
+    Ok(event.unwrap_or(EventId::new(0)))
+}
+
+fn payload(row: &ClaimRow, ending: &Ending, error: Option<&str>) -> Value {
+    let run = row.run.as_ref();
+    let record = ending.record.as_ref();
+    let (code, signal) = exit_columns(ending.exit);
+    json!({
+        "outcome": (ending.outcome == Outcome::Operator).then(|| ending.outcome.word()),
+        "exit_code": code,
+        "signal": signal,
+        "error": error,
+        "stop_cause": run.and_then(|run| run.stop_cause).map(StopCause::word),
+        "pid": run.and_then(|run| run.worker_pid),
+        "killed_by": record.and_then(|record| record.killed_by_pid),
+        "user_usec": record.map(|record| record.user_usec),
+        "system_usec": record.map(|record| record.system_usec),
+        "max_rss_kib": record.map(|record| record.max_rss_kib),
+    })
+}
+
+const fn exit_columns(exit: Option<Exit>) -> (Option<i32>, Option<i32>) {
+    match exit {
+        Some(Exit::Code(code)) => (Some(code), None),
+        Some(Exit::Signal(signal)) => (None, Some(signal)),
+        None => (None, None),
+    }
+}
+
+/// Ends the run's row. Its claim's columns are cleared, unless its worker lives on and is still to be looked
+/// after; what people want to know of it later is kept beside.
+fn end_run(
+    tx: &mut Tx<'_>,
+    run: &RunPart,
+    ending: &Ending,
+    error: Option<&str>,
+    when: &When,
+) -> Result<(), Error> {
+    let (code, signal) = exit_columns(ending.exit);
+    let unclean = ending.outcome == Outcome::Lost && is_unclean(tx, run, when)?;
+    tx.execute(
+        "ending a run",
+        "UPDATE runs SET stage = 'ended', ended_usec = ?2, outcome = ?3, exit_code = ?4, signal = ?5, error = ?6,
+             unclean = ?7, survivor = ?8, last_pid = ifnull(worker_pid, last_pid), last_kind = ?9,
+             lease_expires_ms = NULL, held = NULL, due_ms = NULL, claim_key = NULL,
+             worker_pid = iif(?8, worker_pid, NULL), worker_fingerprint = iif(?8, worker_fingerprint, NULL),
+             supervisor_pid = iif(?8, supervisor_pid, NULL),
+             supervisor_fingerprint = iif(?8, supervisor_fingerprint, NULL),
+             leader_gone_ms = iif(?8, ifnull(leader_gone_ms, ?10), NULL), version = version + 1
+         WHERE run = ?1",
+        params![
+            run.run,
+            when.now.wall.0,
+            ending.outcome.word(),
+            code,
+            signal,
+            error,
+            unclean,
+            ending.survivor,
+            runs::kind(run.launched, run.worker_pid),
+            when.now.mono.0,
+        ],
+    )?;
+    if ending.survivor {
+        crate::store::due::arm(tx, run.run, when)?;
+        tx.change(Change::Due);
+    }
+    tx.change(Change::RunEnded(run.run));
+    Ok(())
+}
+
+/// Whether the boot of a lost run ended without a word: no shutdown was stamped.
+fn is_unclean(snapshot: &Snapshot<'_>, run: &RunPart, when: &When) -> Result<bool, Error> {
+    let boot = match run.boot {
+        Some(boot) => Some(boot),
+        None => match &run.epoch {
+            Some(epoch) => boots::newest_of(snapshot, epoch)?,
+            None => None,
+        },
+    };
+    match boot {
+        // It ended in this boot, which is going down in good order.
+        Some(boot) if boot == when.boot => Ok(false),
+        Some(boot) => Ok(boots::shutdown_of(snapshot, boot)?.is_none()),
+        None => Ok(true),
+    }
+}
+
+/// What the failure accounting needs to know.
+fn account(
+    snapshot: &Snapshot<'_>,
+    row: &ClaimRow,
+    ending: &Ending,
+    final_failure: bool,
+    when: &When,
+) -> Result<Account, Error> {
+    let task = row.task.as_ref().map_or(TaskId::new(0), |task| task.task);
+    let spans = snapshot.one(
+        "reading a task's back-off",
+        "SELECT failures, failure_limit, backoff_ms, backoff_max_ms, queue FROM tasks WHERE task = ?1",
+        [task],
+        |row| {
+            let lax = |at| row.get::<_, crate::store::sql::Lax>(at).map(|cell| cell.0);
+            Ok((lax(0)?, lax(1)?, lax(2)?, lax(3)?, row.get::<_, crate::store::sql::LaxText>(4)?.0))
+        },
+    )?;
+    let (failures, limit, base, most, queue) = spans.unwrap_or_default();
+    let queue = queues::defaults(snapshot, queue.as_deref().unwrap_or_default())?;
+    let policy = &when.policy;
+    let limit = limit.or(queue.failure_limit.map(i64::from)).unwrap_or(i64::from(policy.failure_limit));
+    Ok(Account {
+        failures: failures.unwrap_or(0),
+        failure_limit: limit,
+        backoff_ms: base.or(queue.backoff_ms).unwrap_or(policy.backoff_ms),
+        backoff_max_ms: most.or(queue.backoff_max_ms).unwrap_or(policy.backoff_max_ms),
+        tempfail_cooldown_ms: policy.tempfail_cooldown_ms,
+        lost_unclean: if ending.outcome == Outcome::Lost { lost_unclean(snapshot, task, when)? } else { 0 },
+        cancel_asked: row.run.as_ref().is_some_and(|run| run.stop_cause == Some(StopCause::Cancelled)),
+        final_failure,
+        jitter_thousandths: when.jitter_thousandths(row.run.as_ref().map_or(RunId::new(0), |run| run.run)),
+    })
+}
+
+/// Runs of this task that an unclean end of the host took within the window; the one that has just ended is
+/// on the board already.
+fn lost_unclean(snapshot: &Snapshot<'_>, task: TaskId, when: &When) -> Result<i64, Error> {
+    let since = when.now.wall.0.saturating_sub(retry::HOST_WINDOW_MS.saturating_mul(1_000));
+    snapshot.number(
+        "counting lost runs",
+        "SELECT count(*) FROM runs WHERE task = ?1 AND outcome = 'lost' AND unclean = 1 AND ended_usec > ?2",
+        params![task, since],
+    )
+}
+
+/// A task that this end does not move; it must not name an ended run either, unless others are still to go.
+fn unsettled(tx: &Tx<'_>, row: &ClaimRow) -> Result<Settlement, Error> {
+    let run = row.run.as_ref().map(|run| run.run);
+    if let Some(task) = &row.task
+        && task.status != Status::Running
+        && task.run.is_some()
+        && task.run == run
+    {
+        tx.execute(
+            "letting a run go",
+            "UPDATE tasks SET run = NULL, version = version + 1 WHERE task = ?1",
+            [task.task],
+        )?;
+    }
+    let status = row.task.as_ref().map_or(Status::Archived, |task| task.status);
+    Ok(Settlement { status, block_code: None, failures: 0, back_off_ms: None })
+}
+
+struct End<'a> {
+    settlement: Settlement,
+    ending: &'a Ending,
+    error: Option<String>,
+    said: &'a runs::Said,
+    event: EventId,
+}
+
+/// Brings the task where its run's end leads.
+fn settle(tx: &mut Tx<'_>, task: TaskId, end: &End<'_>, when: &When) -> Result<(), Error> {
+    let outcome = end.ending.outcome;
+    let error = end.error.clone().or_else(|| describe(outcome, end.ending.exit));
+    tx.execute(
+        "settling a task",
+        "UPDATE tasks SET failures = ?2, result = ifnull(?3, result),
+             last_error = CASE WHEN ?4 THEN NULL ELSE ifnull(?5, last_error) END
+         WHERE task = ?1",
+        params![task, end.settlement.failures, end.said.result, outcome == Outcome::Completed, error],
+    )?;
+    let at = when.now.wall;
+    match end.settlement.status {
+        Status::Done => tasks::end(tx, task, Status::Done, when),
+        Status::Cancelled => {
+            if outcome != Outcome::Cancelled {
+                events::write(tx, task, Kind::Cancelled, json!({ "after": outcome.word() }), at)?;
+            }
+            tasks::end(tx, task, Status::Cancelled, when)
+        }
+        Status::Blocked => {
+            let code = end.settlement.block_code.unwrap_or(BlockCode::Operator);
+            let reason = error.unwrap_or_else(|| outcome.word().to_owned());
+            match code {
+                // The worker's own event says it already.
+                BlockCode::Worker => tasks::park_silently(tx, task, code, &reason),
+                BlockCode::Failures => {
+                    let payload = json!({ "failures": end.settlement.failures, "error": reason });
+                    events::write(tx, task, Kind::GaveUp, payload, at)?;
+                    tasks::park_silently(tx, task, code, &reason)
+                }
+                BlockCode::Operator
+                | BlockCode::Parent
+                | BlockCode::Config
+                | BlockCode::Failed
+                | BlockCode::Host => tasks::park(tx, task, code, &reason, when),
+            }
+        }
+        Status::Ready | Status::Todo | Status::Running | Status::Archived => {
+            let Some(state) = tasks::state(tx, task)? else { return Ok(()) };
+            tasks::open(tx, &state, end.event, end.settlement.back_off_ms, when).map(|_| ())
+        }
+    }
+}
+
+/// What to tell people where nobody said anything.
+fn describe(outcome: Outcome, exit: Option<Exit>) -> Option<String> {
+    let how = match exit {
+        Some(Exit::Code(code)) => format!("exit code {code}"),
+        Some(Exit::Signal(signal)) => format!("ended by signal {signal}"),
+        None => "how it ended is not known".to_owned(),
+    };
+    match outcome {
+        Outcome::Failed | Outcome::Crashed | Outcome::Tempfail | Outcome::Misconfigured => Some(how),
+        Outcome::Oom => Some("the kernel killed it for memory".to_owned()),
+        Outcome::TimedOut => Some("it ran longer than its max runtime".to_owned()),
+        Outcome::Stalled => Some("it made no progress for its stall limit".to_owned()),
+        Outcome::Reclaimed => Some("its lease ran out and no worker was there".to_owned()),
+        Outcome::Lost => Some("the host went down with it".to_owned()),
+        Outcome::NotStarted => Some("its command was not started".to_owned()),
+        Outcome::Completed
+        | Outcome::Released
+        | Outcome::Reconciled
+        | Outcome::Operator
+        | Outcome::Cancelled
+        | Outcome::Blocked => None,
+    }
+}
+
+/// The comment of a repair.
+fn note(
+    tx: &mut Tx<'_>,
+    about: About,
+    row: &ClaimRow,
+    ending: &Ending,
+    status: Status,
+    when: &When,
+) -> Result<(), Error> {
+    let Some(task) = row.task.as_ref().map(|task| task.task) else { return Ok(()) };
+    let text = ending.note.clone().unwrap_or_else(|| {
+        let how = about.run.map_or_else(
+            || "no run held it".to_owned(),
+            |run| format!("run {run} did not hold it as it should"),
+        );
+        format!("The claim on this task was broken: {how}. It was repaired; the task is {status} now.")
+    });
+    comments::add(tx, task, comments::OURS, &text, when.now.wall).map(|_| ())
+}
