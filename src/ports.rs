@@ -91,6 +91,16 @@ pub trait Processes: Send + Sync {
     /// # Errors
     /// Where one live process could not be read: then nothing is known about the tree.
     fn carriers(&self, nonce: &Nonce) -> std::io::Result<Vec<Self::Handle>>;
+
+    /// As [`Processes::carriers`], for a run whose supervisor started at these ticks of this boot: a process
+    /// that is older descends from none of its processes, so it does not matter that it cannot be read.
+    ///
+    /// # Errors
+    /// As [`Processes::carriers`].
+    fn carriers_since(&self, nonce: &Nonce, start_ticks: u64) -> std::io::Result<Vec<Self::Handle>> {
+        let _ = start_ticks;
+        self.carriers(nonce)
+    }
 }
 
 /// The exit records of the state directory.

@@ -67,7 +67,8 @@ impl Setup {
         }
     }
 
-    fn parse(word: &str) -> Option<Self> {
+    /// Reads the word.
+    pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|setup| setup.word() == word)
     }
 }

@@ -1,8 +1,58 @@
-//! `tenured-exec`: the tiny supervisor that stands between the daemon and one worker.
+//! `tenured-exec`: the small parent of one command.
+//!
+//! Two halves of one program. The *supervisor* makes the command's side, hands its pidfd to the daemon, waits
+//! for the command and then for every descendant, keeps their output, and writes the exit record when nothing
+//! of the tree is left. The *command's side* puts on what the task asks for, waits at its gate and becomes
+//! the command.
+//!
+//! Owns the record and the output file of one run. Never talks to the board or the bus, never holds more than
+//! a fixed amount of memory, and needs the daemon only until the gate is open.
+
+mod command;
+mod descriptors;
+mod journal;
+mod output;
+mod record;
+mod status;
+mod supervisor;
+mod tree;
 
 use std::process::ExitCode;
 
-/// Runs as the supervisor of one run; called when the program's name (argv[0]) is `tenured-exec`.
+/// The exit code where the command never ran or its end is not known.
+const NO_END: u8 = 125;
+
+/// Runs as the supervisor of one run; called when the program's name (argv\[0\]) is `tenured-exec`.
+///
+/// Ends as the command ended: with its code, or by its signal.
 pub fn main() -> ExitCode {
-    ExitCode::from(125)
+    ExitCode::from(supervisor::run().unwrap_or(NO_END))
+}
+
+#[cfg(test)]
+mod entry {
+    //! The test program is `tenured-exec` too, and the odd processes that the tests look at, so that a test
+    //! needs no other program to be built. Decided by argv\[0\] before the tests' own threads are made.
+
+    #![expect(unsafe_code, reason = "runs before main")]
+
+    use std::ffi::{CStr, c_char, c_int};
+
+    #[used]
+    #[unsafe(link_section = ".init_array")]
+    static ENTRY: extern "C" fn(c_int, *const *const c_char) = entry;
+
+    extern "C" fn entry(count: c_int, words: *const *const c_char) {
+        let words: Vec<&CStr> = (0..usize::try_from(count).unwrap_or(0))
+            // SAFETY: the C library passes argc and argv to initialisers.
+            .map(|at| unsafe { CStr::from_ptr(*words.add(at)) })
+            .collect();
+        let code = match words.split_first() {
+            Some((name, _)) if *name == c"tenured-exec" => super::supervisor::run().unwrap_or(super::NO_END),
+            Some((name, rest)) if *name == c"tenured-odd" => crate::linux::tests::odd::main(rest),
+            _ => return,
+        };
+        // SAFETY: ends the process.
+        unsafe { nix::libc::_exit(c_int::from(code)) }
+    }
 }

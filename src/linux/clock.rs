@@ -6,6 +6,8 @@
 //! Source: clock_gettime(2); proc_sys_kernel(5) `random/boot_id`; namespaces(7); proc_pid_stat(5) field 22
 //! of PID 1.
 
+#![expect(clippy::disallowed_methods, reason = "an adapter: reads /proc and the runtime directory")]
+
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;

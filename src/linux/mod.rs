@@ -1,21 +1,17 @@
 //! What this host says and does: clocks, processes, the start of a worker. The only place, beside `exec/`,
-//! with unsafe code.
+//! with unsafe code; each file that has some says why.
 //!
 //! Owns the reading of /proc, pidfds and the fork of `tenured-exec`. Decides nothing: every function
 //! returns what it saw, and an error while looking is an observation of its own.
-
-#![expect(
-    unsafe_code,
-    reason = "fork, and system calls that no safe wrapper has; each block says why it is sound"
-)]
-#![expect(clippy::disallowed_methods, reason = "the adapter for the kernel: it reads clocks and /proc")]
 
 pub mod account;
 pub mod alarm;
 pub mod carriers;
 pub mod clock;
 pub mod directories;
+pub mod exit_info;
 pub mod launch_spec;
+pub mod limits;
 pub mod owner;
 pub mod pidfd;
 pub mod proc;
@@ -23,3 +19,8 @@ pub mod readable;
 pub mod records;
 pub mod spawn;
 pub mod stat;
+pub mod wait;
+pub mod wire;
+
+#[cfg(test)]
+pub(crate) mod tests;

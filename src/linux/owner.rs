@@ -2,6 +2,8 @@
 //!
 //! Source: proc_pid_status(5) `Uid`, namespaces(7), proc_pid_stat(5) field 9.
 
+#![expect(clippy::disallowed_methods, reason = "an adapter: reads /proc")]
+
 use std::fs;
 use std::io;
 
@@ -34,7 +36,10 @@ pub fn read(root: &ProcRoot, handle: &PidFd) -> io::Result<Owner> {
 
 /// The four ids of the `Uid:` line. The name of the process is on a line of its own before it, with
 /// newlines escaped.
-fn uids(status: &[u8]) -> io::Result<[Uid; 4]> {
+///
+/// # Errors
+/// `InvalidData` where there is no such line.
+pub fn uids(status: &[u8]) -> io::Result<[Uid; 4]> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "no valid Uid line");
     let line = status
         .split(|byte| *byte == b'\n')

@@ -6,6 +6,9 @@
 //!
 //! Source: pidfd_open(2), pidfd_send_signal(2), proc_pid_fdinfo(5), statfs(2); pidfs since Linux 6.9.
 
+#![expect(unsafe_code, reason = "a signal by its number has no safe call")]
+#![expect(clippy::disallowed_methods, reason = "an adapter: reads /proc")]
+
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -22,7 +25,7 @@ use crate::linux::{carriers, owner};
 use crate::ports::{Held, Owner, Processes, Target};
 
 /// File system type of pidfs. Source: include/uapi/linux/magic.h, PID_FS_MAGIC.
-const PIDFS_MAGIC: i64 = 0x5049_4446;
+const PIDFS_MAGIC: rustix::fs::FsWord = 0x5049_4446;
 /// In the flags of a pidfd that stands for one thread: PIDFD_THREAD is O_EXCL.
 const PIDFD_THREAD: u32 = rustix::fs::OFlags::EXCL.bits();
 
@@ -76,6 +79,34 @@ impl PidFd {
     }
 }
 
+fn send(fd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    if !(1..=nix::libc::SIGRTMAX()).contains(&signal) {
+        return Err(Errno::INVAL.into());
+    }
+    // SAFETY: the number is a signal of this system, as was checked. The two that the C library keeps for
+    // itself are no harm to another process' memory either.
+    let signal = unsafe { Signal::from_raw_unchecked(signal) };
+    Ok(pidfd_send_signal(fd, signal)?)
+}
+
+/// Opens a child of ours whose end nobody has taken: its number is its own until then.
+///
+/// # Errors
+/// What pidfd_open(2) said.
+pub fn open_own_child(pid: i32) -> io::Result<OwnedFd> {
+    let number = rustix::process::Pid::from_raw(pid).ok_or(Errno::SRCH)?;
+    Ok(pidfd_open(number, PidfdFlags::empty())?)
+}
+
+/// Sends a signal to this very process.
+///
+/// # Errors
+/// What pidfd_open(2) or pidfd_send_signal(2) said.
+pub fn signal_self(signal: i32) -> io::Result<()> {
+    let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
+    send(own.as_fd(), signal)
+}
+
 fn has_ended(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -86,6 +117,12 @@ fn has_ended(fd: BorrowedFd<'_>) -> io::Result<bool> {
         return Err(Errno::BADF.into());
     }
     Ok(seen.intersects(PollFlags::IN | PollFlags::HUP))
+}
+
+/// The `Tgid:` line. Source: proc_pid_status(5).
+fn thread_group(status: &[u8]) -> Option<i32> {
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Tgid:"))?;
+    std::str::from_utf8(line).ok()?.trim().parse().ok()
 }
 
 /// What a descriptor says of the process it stands for.
@@ -120,8 +157,39 @@ impl HostProcesses {
         match pidfd_open(number, PidfdFlags::empty()) {
             Ok(fd) => self.look_and_keep(PidFd { fd, pid }),
             Err(Errno::SRCH) => (Looked::Gone, None),
+            Err(Errno::INVAL | Errno::NOENT) if self.is_no_process(pid) => (Looked::Gone, None),
             Err(_) => (Looked::Unknown, None),
         }
+    }
+
+    /// Whether the number is that of a thread, or of a process group or session that outlived its first
+    /// process: pidfd_open(2) says EINVAL to both (ENOENT or ESRCH on newer kernels), because no process has
+    /// the number. Believed only where /proc does not show one.
+    fn is_no_process(&self, pid: Pid) -> bool {
+        match self.root.read(pid.get(), "status") {
+            Ok(status) => thread_group(&status).is_some_and(|process| process != pid.get()),
+            Err(missing) => missing.kind() == io::ErrorKind::NotFound && self.root.is_ours(),
+        }
+    }
+
+    /// Opens a process that is shown to be a child of `parent`, and reads its stat; nothing where it has
+    /// ended or has another parent by now. `parent` must be this process, or be shown to live afterwards.
+    ///
+    /// # Errors
+    /// Where it could not be seen.
+    pub fn open_child(&self, pid: Pid, parent: i32) -> io::Result<Option<(PidFd, Stat)>> {
+        let Some(number) = rustix::process::Pid::from_raw(pid.get()) else { return Ok(None) };
+        let handle = match pidfd_open(number, PidfdFlags::empty()) {
+            Ok(fd) => PidFd { fd, pid },
+            Err(Errno::SRCH) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let stat = Stat::read(&self.root, pid.get());
+        if handle.has_ended()? {
+            return Ok(None);
+        }
+        let stat = stat?;
+        Ok((stat.parent_pid == parent).then_some((handle, stat)))
     }
 
     fn adopt(&self, fd: OwnedFd) -> (Looked, Option<PidFd>) {
@@ -171,7 +239,7 @@ impl HostProcesses {
     }
 
     fn inode(&self, fd: BorrowedFd<'_>) -> io::Result<Option<u64>> {
-        if self.without_inodes || i64::from(rustix::fs::fstatfs(fd)?.f_type) != PIDFS_MAGIC {
+        if self.without_inodes || rustix::fs::fstatfs(fd)?.f_type != PIDFS_MAGIC {
             return Ok(None);
         }
         Ok(Some(rustix::fs::fstat(fd)?.st_ino))
@@ -199,13 +267,7 @@ impl Processes for HostProcesses {
     }
 
     fn signal(&self, handle: &PidFd, signal: i32) -> io::Result<()> {
-        if !(1..=nix::libc::SIGRTMAX()).contains(&signal) {
-            return Err(Errno::INVAL.into());
-        }
-        // SAFETY: the number is a signal of this system, as was checked; the kernel refuses the two that
-        // the C library keeps for itself nowhere, and they do no harm to memory.
-        let signal = unsafe { Signal::from_raw_unchecked(signal) };
-        Ok(pidfd_send_signal(&handle.fd, signal)?)
+        send(handle.fd.as_fd(), signal)
     }
 
     fn owner(&self, handle: &PidFd) -> io::Result<Owner> {
@@ -213,6 +275,10 @@ impl Processes for HostProcesses {
     }
 
     fn carriers(&self, nonce: &Nonce) -> io::Result<Vec<PidFd>> {
-        carriers::scan(self, nonce)
+        carriers::scan(self, nonce, None)
+    }
+
+    fn carriers_since(&self, nonce: &Nonce, start_ticks: u64) -> io::Result<Vec<PidFd>> {
+        carriers::scan(self, nonce, Some(start_ticks))
     }
 }

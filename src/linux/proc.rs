@@ -1,5 +1,7 @@
 //! Where /proc is: the real one, or a directory of fixtures.
 
+#![expect(clippy::disallowed_methods, reason = "an adapter: reads /proc")]
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -44,4 +46,13 @@ impl ProcRoot {
         fs::read_link(self.0.join("self"))
             .is_ok_and(|target| target.to_str() == Some(&std::process::id().to_string()))
     }
+}
+
+/// The numbers among the names of a directory of /proc: processes, or threads.
+///
+/// # Errors
+/// Where the directory cannot be read. What ends while it is read is left out.
+pub fn numbers(directory: &Path) -> io::Result<impl Iterator<Item = i32> + use<>> {
+    let names = fs::read_dir(directory)?;
+    Ok(names.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()))
 }

@@ -1,39 +1,95 @@
 //! The start of one run: `tenured-exec` is made, its command waits at the gate, both are looked at.
 //!
 //! Owns the gate: its one writing end is in this process and in no other, so that a daemon that dies closes
-//! it and the command never runs. Blocks; call it where blocking is allowed.
+//! it and the command never runs. Blocks; call it where blocking is allowed. Safe from several threads: every
+//! descriptor is closed by an exec, and the child is given one only, its end of the socket; the others follow
+//! over that.
 
-use std::io;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::time::Duration;
+#![expect(clippy::disallowed_methods, reason = "an adapter: starts processes and makes their files")]
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::core::fingerprint::Looked;
-use crate::core::record::Setup;
+use crate::core::ids::Pid;
+use crate::core::record::{RECORD_BYTES, Setup};
 use crate::core::retry::Exit;
+use crate::core::time::MonoMs;
+use crate::linux::clock::HostClock;
+pub use crate::linux::exit_info::exit_of;
 pub use crate::linux::launch_spec::{Credentials, LaunchSpec, OutputTo};
+use crate::linux::limits;
 use crate::linux::pidfd::{HostProcesses, PidFd};
-use crate::ports::Processes;
+use crate::linux::wait::{self, Child, Waited};
+use crate::linux::wire::{self, Answer, ForCommand, ForSupervisor, ResourceLimit};
+use crate::ports::{Clock, Processes, Target};
 
-/// How long a start may take until its command waits at the gate.
-pub const LAUNCH_LIMIT: Duration = Duration::from_secs(5);
+/// How long a start may take until its command waits at the gate, milliseconds.
+pub const LAUNCH_MS: i64 = 5_000;
+/// How long an abandoned start may take to end by itself before it is killed, milliseconds.
+const ABANDON_MS: i64 = 1_000;
+/// The name under which every program of this package is the supervisor.
+pub const PROGRAM: &str = "tenured-exec";
+/// Where packages put it.
+const LIBEXEC: &str = "/usr/libexec/tenured/tenured-exec";
+/// Where the journal takes streams. Source: systemd-journald.service(8).
+const JOURNAL: &str = "/run/systemd/journal/stdout";
 
 /// Makes runs: the program `tenured-exec`, found once and held, so that an upgrade of the package changes
 /// nothing under a running daemon.
 #[derive(Debug)]
 pub struct Launcher {
     host: HostProcesses,
-    program: PathBuf,
+    program: OwnedFd,
+    limits: Vec<ResourceLimit>,
+    journal: PathBuf,
 }
 
 impl Launcher {
     /// Finds `tenured-exec`: beside the running program, else in /usr/libexec/tenured, else the running
-    /// program itself under that name.
+    /// program itself under that name. Call it before the daemon changes its own limits: the commands get
+    /// those that hold now.
     ///
     /// # Errors
-    /// Where the own limits cannot be read.
+    /// Where the running program or its limits cannot be read.
     pub fn find(host: HostProcesses) -> io::Result<Self> {
-        Ok(Self { host, program: PathBuf::from("/proc/self/exe") })
+        let running = fs::read_link("/proc/self/exe")?;
+        let beside = running.parent().map(|directory| directory.join(PROGRAM));
+        let found = beside
+            .into_iter()
+            .chain([PathBuf::from(LIBEXEC)])
+            .find(|path| fs::metadata(path).is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0));
+        Self::with_program(host, found.as_deref().unwrap_or(Path::new("/proc/self/exe")))
+    }
+
+    /// With a certain program.
+    ///
+    /// # Errors
+    /// Where it cannot be opened, or the own limits cannot be read.
+    pub fn with_program(host: HostProcesses, program: &Path) -> io::Result<Self> {
+        let program = rustix::fs::open(program, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { host, program, limits: limits::own()?, journal: PathBuf::from(JOURNAL) })
+    }
+
+    /// With another journal, for tests.
+    #[must_use]
+    pub fn with_journal(mut self, socket: PathBuf) -> Self {
+        self.journal = socket;
+        self
+    }
+
+    /// The processes it looks at.
+    pub const fn host(&self) -> &HostProcesses {
+        &self.host
     }
 }
 
@@ -57,6 +113,17 @@ pub struct Launched {
     pub gate: Gate,
 }
 
+impl Launched {
+    /// Closes the gate, and waits until nothing is left but a record that says so.
+    ///
+    /// # Errors
+    /// Where the supervisor cannot be seen or does not end.
+    pub fn abandon(self, host: &HostProcesses) -> io::Result<()> {
+        drop(self.gate);
+        end_supervisor(host, &self.supervisor.handle)
+    }
+}
+
 /// The gate of one run.
 #[derive(Debug)]
 pub struct Gate {
@@ -69,8 +136,13 @@ impl Gate {
     /// # Errors
     /// Where the command and its supervisor have ended: then it never ran.
     pub fn open(self) -> io::Result<()> {
-        rustix::io::write(&self.socket, b"G")?;
-        Ok(())
+        wire::send(&self.socket, &wire::GO, &[])
+    }
+}
+
+impl AsFd for Gate {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
@@ -86,24 +158,199 @@ pub enum LaunchError {
         #[source]
         source: io::Error,
     },
-    /// The host's matter.
-    #[error("the run could not be started: {doing}")]
+    /// The host's matter. There is no record.
+    #[error("the host failed while {doing}")]
     Host {
         /// What was being done.
-        doing: &'static str,
+        doing: String,
         /// Why it failed.
         #[source]
         source: io::Error,
     },
 }
 
-/// Starts a run up to its gate; within [`LAUNCH_LIMIT`].
+fn host_fault<E: Into<io::Error>>(doing: &str) -> impl FnOnce(E) -> LaunchError {
+    move |error| LaunchError::Host { doing: doing.to_owned(), source: error.into() }
+}
+
+/// Starts a run up to its gate; within [`LAUNCH_MS`].
 ///
 /// # Errors
 /// [`LaunchError`]; the gate is closed then, and what was made has been ended and reaped.
 pub fn launch(launcher: &Launcher, spec: &LaunchSpec) -> Result<Launched, LaunchError> {
-    let _ = (&launcher.program, spec);
-    Err(LaunchError::Host { doing: "making tenured-exec", source: io::ErrorKind::Unsupported.into() })
+    let deadline = HostClock::default().now().mono.plus(LAUNCH_MS);
+    let record = make_record(&spec.record).map_err(host_fault("making the exit record"))?;
+    let done = launch_with(launcher, spec, &record, deadline);
+    if matches!(done, Err(LaunchError::Host { .. })) {
+        // It says nothing, and nobody will look for it.
+        let _ = fs::remove_file(&spec.record);
+    }
+    done
+}
+
+fn launch_with(
+    launcher: &Launcher,
+    spec: &LaunchSpec,
+    record: &File,
+    deadline: MonoMs,
+) -> Result<Launched, LaunchError> {
+    let sealed = seal(launcher, spec).map_err(host_fault("sealing the spec"))?;
+    let output = open_output(&spec.output).map_err(host_fault("opening the output file"))?;
+    let (ours, theirs) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(host_fault("making the gate"))?;
+    let supervisor = spawn(launcher, spec, theirs, &ours).map_err(host_fault("starting tenured-exec"))?;
+
+    let mut fds: Vec<BorrowedFd<'_>> = vec![sealed.as_fd(), record.as_fd()];
+    if let Some((directory, file)) = &output {
+        fds.extend([directory.as_fd(), file.as_fd()]);
+    }
+    let command = wire::send(&ours, wire::HELLO, &fds)
+        .map_err(host_fault("talking to tenured-exec"))
+        .and_then(|()| hear_answer(&launcher.host, &ours, deadline));
+    match command {
+        Ok(command) => Ok(Launched { command, supervisor, gate: Gate { socket: ours } }),
+        Err(failed) => {
+            drop(ours);
+            // If it does not end it stays, with a gate that is closed for good.
+            let _ = end_supervisor(&launcher.host, &supervisor.handle);
+            Err(failed)
+        }
+    }
+}
+
+/// The one answer: the command's pidfd, or why there is none.
+fn hear_answer(host: &HostProcesses, socket: &OwnedFd, deadline: MonoMs) -> Result<Member, LaunchError> {
+    let waiting = "waiting for the command at its gate";
+    if !readable_before(socket.as_fd(), deadline).map_err(host_fault(waiting))? {
+        return Err(host_fault(waiting)(io::Error::from(io::ErrorKind::TimedOut)));
+    }
+    let (bytes, fds) = wire::receive(socket).map_err(host_fault(waiting))?;
+    match Answer::parse(&bytes) {
+        Some(Answer::Ready) => {
+            let gone = || host_fault(waiting)(io::Error::other("the command's process could not be seen"));
+            let (looked, handle) = host.open(Target::Fd(fds.into_iter().next().ok_or_else(gone)?));
+            Ok(Member { handle: handle.ok_or_else(gone)?, looked })
+        }
+        Some(Answer::SetupFailed { step, errno }) => {
+            Err(LaunchError::Setup { step, source: io::Error::from_raw_os_error(errno) })
+        }
+        Some(Answer::Fault { errno: 0, doing }) => {
+            Err(host_fault(&doing)(io::Error::other("tenured-exec gave up")))
+        }
+        Some(Answer::Fault { errno, doing }) => Err(host_fault(&doing)(io::Error::from_raw_os_error(errno))),
+        None => Err(host_fault(waiting)(io::Error::other("tenured-exec ended without a word"))),
+    }
+}
+
+/// Starts the supervisor with its end of the socket as standard input and nothing else of ours.
+fn spawn(launcher: &Launcher, spec: &LaunchSpec, theirs: OwnedFd, ours: &OwnedFd) -> io::Result<Member> {
+    let program = format!("/proc/self/fd/{}", launcher.program.as_raw_fd());
+    let mut child = Command::new(program)
+        .arg0(PROGRAM)
+        .arg(spec.run.to_string())
+        .env_clear()
+        .env("TENURED_NONCE", spec.nonce.as_str())
+        .stdin(theirs)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    // Nobody else takes its end, so until we do the number is its own.
+    let (looked, handle) = match Pid::new(i64::from(child.id())) {
+        Some(pid) => launcher.host.open(Target::Pid(pid)),
+        None => (Looked::Unknown, None),
+    };
+    match handle {
+        Some(handle) => Ok(Member { handle, looked }),
+        None => {
+            // It hears the end of the socket in place of a hello, and ends at once.
+            rustix::net::shutdown(ours, rustix::net::Shutdown::Both)?;
+            child.wait()?;
+            Err(io::Error::other("the supervisor's process could not be seen"))
+        }
+    }
+}
+
+/// Waits for a supervisor whose gate is closed, kills it if it does not end, and takes its end.
+fn end_supervisor(host: &HostProcesses, supervisor: &PidFd) -> io::Result<()> {
+    for kill in [false, true] {
+        if kill {
+            host.signal(supervisor, nix::libc::SIGKILL)?;
+        }
+        let deadline = HostClock::default().now().mono.plus(ABANDON_MS);
+        if readable_before(supervisor.as_fd(), deadline)? {
+            reap(supervisor)?;
+            return Ok(());
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+fn readable_before(fd: BorrowedFd<'_>, deadline: MonoMs) -> io::Result<bool> {
+    loop {
+        let left_ms = deadline.since(HostClock::default().now().mono).max(0);
+        let left = Timespec { tv_sec: left_ms / 1_000, tv_nsec: left_ms % 1_000 * 1_000_000 };
+        let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+        match poll(&mut polled, Some(&left)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Makes the record's file with all its space, so that a full disk cannot swallow the end of a run.
+fn make_record(path: &Path) -> io::Result<File> {
+    let mut file = File::options().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+    let bytes = RECORD_BYTES as u64;
+    if rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes).is_err() {
+        file.write_all(&[0; RECORD_BYTES])?;
+    }
+    Ok(file)
+}
+
+/// The output file and its directory, for the supervisor that will change the files' places in it.
+fn open_output(output: &OutputTo) -> io::Result<Option<(OwnedFd, File)>> {
+    let OutputTo::File { path, .. } = output else { return Ok(None) };
+    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+    let file = File::options().append(true).create(true).mode(0o640).open(path)?;
+    Ok(Some((directory, file)))
+}
+
+fn seal(launcher: &Launcher, spec: &LaunchSpec) -> io::Result<OwnedFd> {
+    let text = |path: &Path| {
+        path.to_str().map(str::to_owned).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+    };
+    let output_file = match &spec.output {
+        OutputTo::File { path, cap_bytes } => {
+            let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+            Some((text(Path::new(name))?, *cap_bytes))
+        }
+        OutputTo::Nowhere | OutputTo::Journal { .. } => None,
+    };
+    let journal = match &spec.output {
+        OutputTo::Journal { identifier, unit } => {
+            Some((text(&launcher.journal)?, identifier.clone(), unit.clone().unwrap_or_default()))
+        }
+        OutputTo::Nowhere | OutputTo::File { .. } => None,
+    };
+    let supervisor =
+        ForSupervisor { run: spec.run.get(), nonce: spec.nonce.as_str().to_owned(), output_file };
+    let credentials = spec.credentials.clone().map(|ids| (ids.uid, ids.gid, ids.groups));
+    let command = ForCommand {
+        argv: spec.argv.clone(),
+        environment: spec.environment.clone(),
+        credentials,
+        working_directory: text(&spec.working_directory)?,
+        stdin: spec.stdin.as_deref().map(text).transpose()?,
+        nice: spec.nice,
+        no_new_privileges: spec.no_new_privileges,
+        limits: launcher.limits.clone(),
+        journal,
+    };
+    wire::seal(&supervisor, &command)
 }
 
 /// What is known of a child that was asked for its end.
@@ -113,7 +360,7 @@ pub enum Reaped {
     Ended(Exit),
     /// It has not ended.
     Running,
-    /// It is no child of ours: an earlier life of the daemon made it.
+    /// It is no child of ours: an earlier life of the daemon made it, or its end was taken already.
     NotOurs,
 }
 
@@ -122,8 +369,11 @@ pub enum Reaped {
 /// # Errors
 /// What waitid(2) said.
 pub fn reap(supervisor: &PidFd) -> io::Result<Reaped> {
-    let _ = supervisor;
-    Ok(Reaped::Running)
+    Ok(match wait::take(Child::PidFd(supervisor.as_fd()))? {
+        Waited::Ended(exit) => Reaped::Ended(exit),
+        Waited::Running => Reaped::Running,
+        Waited::NoChild => Reaped::NotOurs,
+    })
 }
 
 /// Asks a supervisor to end its tree: TERM and CONT to every descendant, or (`hard`) KILL until none is
@@ -134,18 +384,4 @@ pub fn reap(supervisor: &PidFd) -> io::Result<Reaped> {
 pub fn end_tree(host: &HostProcesses, supervisor: &PidFd, hard: bool) -> io::Result<()> {
     let signal = if hard { nix::libc::SIGUSR2 } else { nix::libc::SIGUSR1 };
     host.signal(supervisor, signal)
-}
-
-/// How a process ended that is not our child, once its parent has reaped it; needs Linux 6.15 and a pidfd
-/// that was opened before its end.
-pub fn exit_of(process: &PidFd) -> Option<Exit> {
-    let _ = process;
-    None
-}
-
-impl Launcher {
-    /// The processes it looks at.
-    pub const fn host(&self) -> &HostProcesses {
-        &self.host
-    }
 }

@@ -86,7 +86,7 @@ const TABLE: &[Allowed] = &[
     // Small: it stands beside every worker, so no runtime and no bus.
     Allowed {
         module: "exec",
-        modules: &["core", "exec"],
+        modules: &["core", "exec", "linux", "ports"],
         crates: &["nix", "rustix", "serde", "serde_json", "thiserror"],
         outside: true,
     },
