@@ -166,6 +166,22 @@ pub struct Reader {
 }
 
 impl Reader {
+    async fn message(
+        &mut self,
+        seq: u64,
+        early: &mut Vec<u8>,
+        early_fds: &mut Vec<OwnedFd>,
+    ) -> zbus::Result<Message> {
+        let units = Flight::units(self.length().await?);
+        match self.flight.room.acquire_many(units).await {
+            Ok(room) => room.forget(),
+            Err(_) => return Err(zbus::Error::ExcessData),
+        }
+        let message = self.raw.receive_message(seq, early, early_fds).await?;
+        self.flight.read(&message, units);
+        Ok(message)
+    }
+
     /// Reads the fixed header, and keeps it where the rest of the message is read from.
     async fn length(&mut self) -> zbus::Result<usize> {
         while self.raw.early.len() < HEADER_BYTES {
@@ -207,14 +223,9 @@ impl ReadHalf for Reader {
         already_received_bytes: &mut Vec<u8>,
         already_received_fds: &mut Vec<OwnedFd>,
     ) -> zbus::Result<Message> {
-        let units = Flight::units(self.length().await?);
-        match self.flight.room.acquire_many(units).await {
-            Ok(room) => room.forget(),
-            Err(_) => return Err(zbus::Error::ExcessData),
-        }
-        let message = self.raw.receive_message(seq, already_received_bytes, already_received_fds).await?;
-        self.flight.read(&message, units);
-        Ok(message)
+        let message = self.message(seq, already_received_bytes, already_received_fds).await;
+        // Nothing more is read: an answer that still waits to be written has to be given up, too.
+        message.inspect_err(|_| cut(&self.raw.stream))
     }
 
     async fn recvmsg(&mut self, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
@@ -234,12 +245,10 @@ pub struct Writer {
     passes_fds: bool,
 }
 
-impl Writer {
-    /// Ends both directions: the reader sees it, and the connection closes.
-    fn cut(&self) {
-        // It may be closed already, and then there is nothing left to end.
-        let _ = rustix::net::shutdown(&self.stream, Shutdown::Both);
-    }
+/// Ends both directions: whoever reads or writes sees it, and the connection closes.
+fn cut(stream: &UnixStream) {
+    // It may be closed already, and then there is nothing left to end.
+    let _ = rustix::net::shutdown(stream, Shutdown::Both);
 }
 
 fn send(stream: &UnixStream, buffer: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
@@ -275,11 +284,11 @@ impl WriteHalf for Writer {
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         };
         // Half a message may be out: nothing sent after it would make sense.
-        written.inspect_err(|_| self.cut())
+        written.inspect_err(|_| cut(&self.stream))
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        self.cut();
+        cut(&self.stream);
         Ok(())
     }
 
@@ -289,32 +298,4 @@ impl WriteHalf for Writer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn header(endian: u8, fields: u32, body: u32) -> [u8; 16] {
-        let mut header = [0; 16];
-        header[0] = endian;
-        let number = |number: u32| if endian == b'B' { number.to_be_bytes() } else { number.to_le_bytes() };
-        header[4..8].copy_from_slice(&number(body));
-        header[12..16].copy_from_slice(&number(fields));
-        header
-    }
-
-    #[test]
-    fn the_length_of_a_message_is_known_before_room_is_made_for_it() {
-        assert_eq!(message_bytes(&header(b'l', 9, 3)), Some(16 + 16 + 3));
-        assert_eq!(message_bytes(&header(b'B', 8, 0)), Some(24));
-        assert_eq!(message_bytes(&header(b'l', 0, MESSAGE_BYTES as u32)), None);
-        assert_eq!(message_bytes(&header(b'l', u32::MAX, u32::MAX)), None);
-        assert_eq!(message_bytes(&header(b'x', 9, 3)), None);
-        assert_eq!(message_bytes(&header(b'l', 9, 3)[..15]), None);
-    }
-
-    #[test]
-    fn large_calls_take_more_of_the_room() {
-        assert_eq!(Flight::units(100), 1);
-        assert_eq!(Flight::units(40 * 1_024), 3);
-        assert_eq!(Flight::units(MESSAGE_BYTES), UNITS);
-    }
-}
+mod tests;
