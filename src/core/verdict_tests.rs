@@ -1,6 +1,6 @@
 //! Every combination of facts, against the invariants of the model and the folded table.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
 
 use super::*;
@@ -79,12 +79,11 @@ fn every(mut visit: impl FnMut(&Facts)) -> u64 {
     count
 }
 
-/// The pass sets that are tried with every combination: all, none, each alone, each left out.
+/// The pass sets that are tried with every combination: all, none, each left out. A row names three passes at
+/// most, and those of its neighbours; more of them left out leads to rows that these sets reach too.
 fn pass_sets() -> Vec<Passes> {
-    let judging = &Pass::ALL[..6];
     let mut sets = vec![Passes::ALL, Passes::NONE];
-    sets.extend(judging.iter().map(|pass| Passes::NONE.with(*pass)));
-    sets.extend(judging.iter().map(|pass| Passes::ALL.without(*pass)));
+    sets.extend(Pass::ALL[..6].iter().map(|pass| Passes::ALL.without(*pass)));
     sets
 }
 
@@ -194,9 +193,9 @@ fn applied(facts: &Facts, verdict: Verdict) -> Option<Facts> {
 
 #[test]
 fn invariant_11_nothing_in_the_policy_is_dead() {
-    let mut verdicts = BTreeSet::new();
-    let mut rows = BTreeSet::new();
-    for passes in pass_sets() {
+    let mut verdicts = HashSet::new();
+    let mut rows = HashSet::new();
+    for passes in [Passes::ALL, Passes::NONE] {
         every(|facts| {
             let (row, verdict) = explain(facts, passes);
             verdicts.insert(verdict);
