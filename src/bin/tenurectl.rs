@@ -7,6 +7,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let name = std::env::args_os().next().unwrap_or_default();
     match Path::new(&name).file_name().and_then(|name| name.to_str()) {
+        Some("tenured") => tenured::daemon::main(),
         Some("tenured-exec") => tenured::exec::main(),
         _ => tenured::cli::main(),
     }

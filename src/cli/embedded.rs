@@ -6,6 +6,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "an adapter: makes directories, starts the daemon")]
 
+use std::ffi::OsString;
 use std::fs::{DirBuilder, File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
@@ -46,33 +47,40 @@ pub struct Dirs {
     pub state: PathBuf,
     /// The socket.
     pub runtime: PathBuf,
+    /// The configuration, where it is not the user's own.
+    pub config: Option<PathBuf>,
 }
 
 impl Dirs {
-    /// Those of this user: the same as of `tenured --user`.
+    /// Those of this user: the same as of `tenured --user`, so that each finds the other's daemon.
     ///
     /// # Errors
     /// Where no directory for state is known.
     pub fn of_user() -> Result<Self, Failure> {
-        let base = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let state = base("XDG_STATE_HOME")
-            .or_else(|| base("HOME").map(|home| home.join(".local/state")))
-            .ok_or_else(|| {
-                Failure::usage(
-                    "neither XDG_STATE_HOME nor HOME is set",
-                    "Set one of them: the board is kept there.",
-                )
-            })?;
-        let uid = rustix::process::getuid().as_raw();
-        let runtime = base("XDG_RUNTIME_DIR")
-            .filter(|path| path.is_dir())
-            .map_or_else(|| std::env::temp_dir().join(format!("tenured-{uid}")), |path| path.join("tenured"));
-        Ok(Self { state: state.join("tenured"), runtime })
+        Self::from_environment(rustix::process::getuid().as_raw(), |name| std::env::var_os(name))
+    }
+
+    /// As [`Dirs::of_user`], from any environment. Source: XDG Base Directory Specification.
+    fn from_environment(uid: u32, variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, Failure> {
+        let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let state =
+            absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+        let state = state.ok_or_else(|| {
+            Failure::usage(
+                "neither XDG_STATE_HOME nor HOME is set",
+                "Set one of them: the board is kept there.",
+            )
+        })?;
+        let state = state.join("tenured");
+        let run_user = PathBuf::from(format!("/run/user/{uid}"));
+        let runtime = absolute("XDG_RUNTIME_DIR").or_else(|| run_user.is_dir().then_some(run_user));
+        let runtime = runtime.map_or_else(|| state.join("run"), |runtime| runtime.join("tenured"));
+        Ok(Self { state, runtime, config: None })
     }
 
     /// Those under one directory, for a board that does not last.
     pub fn under(directory: &Path) -> Self {
-        Self { state: directory.join("state"), runtime: directory.join("run") }
+        Self { state: directory.join("state"), runtime: directory.join("run"), config: None }
     }
 
     /// The private socket.
@@ -185,6 +193,9 @@ impl Embedded {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("tenured").args(["--user", "--no-bus", "--exit-with-stdin"]);
         command.arg("--state-dir").arg(&dirs.state).arg("--runtime-dir").arg(&dirs.runtime);
+        if let Some(config) = &dirs.config {
+            command.arg("--config").arg(config);
+        }
         if starts == Starts::Nothing {
             command.arg("--no-dispatch");
         }

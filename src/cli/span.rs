@@ -168,6 +168,11 @@ pub fn short(usec: u64) -> String {
     }
 }
 
+/// The present moment of the wall clock, microseconds, to compare with what the daemon wrote down.
+pub fn now_usec() -> u64 {
+    u64::try_from(Timestamp::now().as_microsecond()).unwrap_or(0)
+}
+
 /// How people are told of moments: in which zone, seen from when.
 #[derive(Clone, Debug)]
 pub struct Calendar {

@@ -81,7 +81,7 @@ impl NewTask {
         }
         if !self.command.is_empty() {
             properties.insert("Command", self.command.clone().into());
-            if self.properties.cwd.is_none() {
+            if self.properties.launch.cwd.is_none() {
                 properties.insert("WorkingDirectory", present_directory()?.into());
             }
         }

@@ -12,10 +12,21 @@ use crate::bus::proxy::Options;
 use crate::cli::failure::Failure;
 use crate::cli::span::{Calendar, Moment, Span};
 
-/// Properties that a new task, an old one and the defaults of a queue have in common.
+/// Properties of a task.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Properties of the task")]
 pub struct Properties {
+    /// What it is.
+    #[command(flatten)]
+    pub about: About,
+    /// How it runs.
+    #[command(flatten)]
+    pub launch: LaunchProperties,
+}
+
+/// What a task is.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "What it is")]
+pub struct About {
     /// More about it, for people
     #[arg(long, value_name = "TEXT")]
     pub body: Option<String>,
@@ -31,7 +42,12 @@ pub struct Properties {
     /// Not before this span of time has passed: 2h, 1d
     #[arg(long = "in", value_name = "SPAN", value_parser = Span::parse, conflicts_with = "not_before")]
     pub in_: Option<Span>,
+}
 
+/// How a task runs: what it may also leave to its queue.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "How it runs")]
+pub struct LaunchProperties {
     /// A variable of the command: KEY=VALUE, or KEY to hand on your own value
     #[arg(long, short, value_name = "KEY[=VALUE]")]
     pub env: Vec<String>,
@@ -188,22 +204,44 @@ fn bytes(value: &str) -> Result<u64, String> {
     count(number)?.checked_mul(scale).ok_or_else(|| format!("{value} is too much"))
 }
 
+/// Puts a property where there is one.
+fn put(properties: &mut Options<'_>, key: &'static str, value: Option<Variant<'static>>) {
+    if let Some(value) = value {
+        properties.insert(key, value);
+    }
+}
+
 impl Properties {
     /// The properties as the bus takes them.
     ///
     /// # Errors
     /// [`Failure::Usage`] for an environment or a path that cannot be.
-    pub fn on_bus(&self) -> Result<Options<'_>, Failure> {
+    pub fn on_bus(&self) -> Result<Options<'static>, Failure> {
+        let mut properties = self.launch.on_bus()?;
+        let about = &self.about;
+        put(&mut properties, "Body", about.body.clone().map(Variant::from));
+        put(&mut properties, "Priority", about.priority.map(Variant::from));
+        put(&mut properties, "Labels", some_list(&about.label));
+        put(&mut properties, "NotBeforeUsec", about.not_before_usec().map(Variant::from));
+        Ok(properties)
+    }
+}
+
+impl About {
+    fn not_before_usec(&self) -> Option<u64> {
+        let span_later = |span| Moment::after(span, Calendar::here().now());
+        self.not_before.or_else(|| self.in_.map(span_later)).map(|moment| moment.usec)
+    }
+}
+
+impl LaunchProperties {
+    /// The properties as the bus takes them.
+    ///
+    /// # Errors
+    /// As [`Properties::on_bus`].
+    pub fn on_bus(&self) -> Result<Options<'static>, Failure> {
         let mut properties = Options::new();
-        let mut put = |key: &'static str, value: Option<Variant<'static>>| {
-            if let Some(value) = value {
-                properties.insert(key, value);
-            }
-        };
-        put("Body", self.body.clone().map(Variant::from));
-        put("Priority", self.priority.map(Variant::from));
-        put("Labels", some_list(&self.label));
-        put("NotBeforeUsec", self.not_before_usec().map(Variant::from));
+        let mut put = |key, value| put(&mut properties, key, value);
         put("Environment", some_list(&self.environment()?));
         put("WorkingDirectory", path_of(self.cwd.as_deref())?.map(Variant::from));
         put("User", self.user.clone().map(Variant::from));
@@ -234,11 +272,6 @@ impl Properties {
             put(key, Some((*value).into()));
         }
         Ok(properties)
-    }
-
-    fn not_before_usec(&self) -> Option<u64> {
-        let span_later = |span| Moment::after(span, Calendar::here().now());
-        self.not_before.or_else(|| self.in_.map(span_later)).map(|moment| moment.usec)
     }
 
     fn environment(&self) -> Result<Vec<String>, Failure> {
@@ -326,8 +359,7 @@ mod tests {
 
     #[test]
     fn properties_have_the_names_and_units_of_the_bus() {
-        let properties = Properties {
-            priority: Some(-2),
+        let launch = LaunchProperties {
             max_runtime: Some(Span { usec: 5 }),
             retries: Some(retries("2").unwrap()),
             slot: vec![slot("gpu:2").unwrap(), slot("tape").unwrap()],
@@ -335,8 +367,10 @@ mod tests {
             env: vec!["A=b=c".into()],
             completion: Some(Completion::Explicit),
             stdin: Some("/etc/hostname".into()),
-            ..Properties::default()
+            ..LaunchProperties::default()
         };
+        let about = About { priority: Some(-2), ..About::default() };
+        let properties = Properties { about, launch };
         assert_eq!(
             json(&properties),
             serde_json::json!({
@@ -365,7 +399,7 @@ mod tests {
         }
         assert_eq!(retries("forever"), Ok(Retries { failure_limit: 0 }));
         assert!(retries("-1").is_err());
-        let dash = Properties { stdin: Some("-".into()), ..Properties::default() };
+        let dash = LaunchProperties { stdin: Some("-".into()), ..LaunchProperties::default() };
         assert!(dash.on_bus().is_err());
     }
 }

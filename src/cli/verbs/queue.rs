@@ -11,7 +11,7 @@ use crate::cli::json::object;
 use crate::cli::render::{Paint, line};
 use crate::cli::row::Fields as _;
 use crate::cli::table::{Cell, Kind, Table};
-use crate::cli::verbs::properties::Properties;
+use crate::cli::verbs::properties::LaunchProperties;
 use crate::cli::verbs::{Ended, tell};
 
 /// `queue`.
@@ -48,7 +48,7 @@ pub struct Set {
     pub max_running: Option<u32>,
     /// Defaults for its tasks that say nothing themselves
     #[command(flatten)]
-    pub defaults: Properties,
+    pub defaults: LaunchProperties,
 }
 
 /// Names of queues.

@@ -1,0 +1,111 @@
+//! The live view of the demo: a board that is drawn anew on a terminal, a line for each event on a pipe.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+
+use crate::bus::proxy::{ManagerProxy, Options, Row};
+use crate::cli::failure::Failure;
+use crate::cli::render::{Paint, Screen, fit};
+use crate::cli::row::Fields as _;
+use crate::cli::span::{Calendar, human, now_usec};
+use crate::cli::verbs::events::in_words;
+use crate::cli::verbs::list::Board;
+
+/// Events under the board.
+const EVENTS: usize = 6;
+/// The interface's largest page.
+const PAGE: u32 = 1_000;
+
+/// The view.
+#[derive(Debug)]
+pub struct Stage {
+    screen: Screen,
+    began_usec: u64,
+    after_event: u64,
+    events: VecDeque<Row>,
+    drawn_lines: usize,
+}
+
+impl Stage {
+    /// Opens it with a heading.
+    ///
+    /// # Errors
+    /// Where standard output cannot be written.
+    pub fn new(screen: Screen, began_usec: u64) -> Result<Self, Failure> {
+        screen.say(&screen.paint("tenured: eight tasks on a board of its own", Paint::Bold))?;
+        Ok(Self { screen, began_usec, after_event: 0, events: VecDeque::new(), drawn_lines: 0 })
+    }
+
+    /// Shows what is new.
+    ///
+    /// # Errors
+    /// Where the daemon does not answer or standard output cannot be written.
+    pub async fn show(&mut self, manager: &ManagerProxy<'static>, tasks: &[Row]) -> Result<(), Failure> {
+        loop {
+            let filter = Options::from([("AfterEvent", self.after_event.into()), ("Limit", PAGE.into())]);
+            let page = manager.list_events(&filter).await?;
+            let Some(last) = page.last() else { break };
+            self.after_event = last.number("Event");
+            for event in page {
+                if self.screen.width.is_none() {
+                    self.screen.say(&in_words(&self.screen, &Calendar::here(), &event))?;
+                }
+                self.events.push_back(event);
+            }
+            let surplus = self.events.len().saturating_sub(EVENTS);
+            self.events.drain(..surplus);
+        }
+        self.redraw(tasks)
+    }
+
+    /// Draws the board again, on a terminal.
+    ///
+    /// # Errors
+    /// Where standard output cannot be written.
+    pub fn redraw(&mut self, tasks: &[Row]) -> Result<(), Failure> {
+        let Some(width) = self.screen.width else { return Ok(()) };
+        let mut frame = String::new();
+        if self.drawn_lines > 0 {
+            // Up to where the frame began, and nothing below. Source: ECMA-48, CUU and ED.
+            let _ = write!(frame, "\x1b[{}A\x1b[J", self.drawn_lines);
+        }
+        let picture = self.picture(tasks, width);
+        self.drawn_lines = picture.lines().count();
+        frame.push_str(&picture);
+        self.screen.print(&frame)
+    }
+
+    /// The last picture; on a pipe the board as well, once.
+    ///
+    /// # Errors
+    /// As [`Stage::show`].
+    pub async fn end(&mut self, manager: &ManagerProxy<'static>, tasks: &[Row]) -> Result<(), Failure> {
+        self.show(manager, tasks).await?;
+        match self.screen.width {
+            Some(_) => Ok(()),
+            None => self.screen.say(&format!("\n{}", board(&self.screen, tasks))),
+        }
+    }
+
+    fn picture(&self, tasks: &[Row], width: usize) -> String {
+        let mut picture = board(&self.screen, tasks);
+        picture.push('\n');
+        let calendar = Calendar::here();
+        let plain = Screen::plain();
+        for event in &self.events {
+            let line = fit(&in_words(&plain, &calendar, event), width);
+            let _ = writeln!(picture, "{}", self.screen.paint(&line, Paint::Dim));
+        }
+        let elapsed = human(now_usec().saturating_sub(self.began_usec) / 100_000 * 100_000);
+        let _ = writeln!(picture, "{elapsed}");
+        picture
+    }
+}
+
+fn board(screen: &Screen, tasks: &[Row]) -> String {
+    let mut board = Board::new();
+    for task in tasks {
+        board.add(task);
+    }
+    board.table.render(screen, 0)
+}
