@@ -1,27 +1,41 @@
 //! The one door to the use cases, for the bus, the private socket and the daemon.
+//!
+//! Checks what can be checked without the board, does the rest in one transaction, and asks the daemon's loop
+//! where something has to be looked at or done to a process.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::core::fault::Error;
+use crate::core::fault::{Error, Fault};
 use crate::core::fingerprint::Epoch;
-use crate::core::ids::{BootId, CommentId, RunId, TaskId};
+use crate::core::ids::BootId;
 use crate::core::policy::Policy;
-use crate::core::spec::{Patch, TaskSpec};
-use crate::core::view::{
-    CommentView, EventFilter, EventView, Outcome, Page, QueueChange, QueueView, RunView, Stats, StopRequest,
-    SweepReport, SweepRequest, TaskFilter, TaskView, Word,
-};
+use crate::core::view::SweepReport;
 use crate::ports::Clock;
-use crate::service::types::{Ask, Caller, ClaimRequest, Claimed, StateDir, WorkerGiven};
+use crate::service::types::{Ask, Caller, Reply, StateDir, WorkerGiven};
 use crate::service::worker::Registrar;
-use crate::store::{Store, When};
+use crate::store::{Store, When, queues};
 
 /// The use cases. Cheap to clone.
 #[derive(Clone)]
-pub struct Desk(Arc<()>);
+pub struct Desk {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Store,
+    clock: Arc<dyn Clock>,
+    registrar: Arc<dyn Registrar>,
+    asks: mpsc::Sender<Ask>,
+    policy: RwLock<Arc<Policy>>,
+    boot: ThisBoot,
+    state: StateDir,
+    properties: watch::Sender<Properties>,
+    workers: AtomicU32,
+    last_sweep: Mutex<Option<SweepReport>>,
+}
 
 /// The boot of this life of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,240 +55,176 @@ pub struct Properties {
     pub degraded: Vec<String>,
 }
 
-#[expect(missing_docs, clippy::missing_errors_doc, reason = "each is a method of the bus of the same name")]
 impl Desk {
     /// Opens the desk.
     pub fn new(
-        _store: Store,
-        _clock: Arc<dyn Clock>,
-        _registrar: Arc<dyn Registrar>,
-        _asks: mpsc::Sender<Ask>,
-        _policy: Policy,
-        _boot: ThisBoot,
-        _state: StateDir,
+        store: Store,
+        clock: Arc<dyn Clock>,
+        registrar: Arc<dyn Registrar>,
+        asks: mpsc::Sender<Ask>,
+        policy: Policy,
+        boot: ThisBoot,
+        state: StateDir,
     ) -> Self {
-        todo!()
+        let first = Properties { draining: store.was_draining(), degraded: Vec::new() };
+        let inner = Arc::new(Inner {
+            store,
+            clock,
+            registrar,
+            asks,
+            policy: RwLock::new(Arc::new(policy)),
+            boot,
+            state,
+            properties: watch::Sender::new(first),
+            workers: AtomicU32::new(0),
+            last_sweep: Mutex::new(None),
+        });
+        let weak = Arc::downgrade(&inner);
+        inner.store.on_disk_full(move |is_full| {
+            if let Some(inner) = weak.upgrade() {
+                inner.set_degraded("disk_full", is_full);
+            }
+        });
+        Self { inner }
     }
 
     /// The board.
     pub fn store(&self) -> &Store {
-        todo!()
-    }
-    /// The moment, with the circumstances of a use case.
-    pub fn when(&self) -> When {
-        todo!()
-    }
-    /// The configuration.
-    pub fn policy(&self) -> Arc<Policy> {
-        todo!()
-    }
-    /// Another configuration from now on; queues that are missing are made.
-    pub async fn set_policy(&self, _policy: Policy) -> Result<(), Error> {
-        todo!()
+        &self.inner.store
     }
 
-    pub async fn create_task(&self, _caller: &Caller, _spec: TaskSpec) -> Result<(TaskId, bool), Error> {
-        todo!()
+    /// Where the files are.
+    pub fn state(&self) -> &StateDir {
+        &self.inner.state
     }
-    pub async fn claim_task(&self, _caller: &Caller, _request: ClaimRequest) -> Result<Claimed, Error> {
-        todo!()
+
+    /// The moment, with the circumstances of a use case.
+    pub fn when(&self) -> When {
+        When {
+            now: self.inner.clock.now(),
+            epoch: self.inner.boot.epoch.clone(),
+            boot: self.inner.boot.boot,
+            policy: self.policy(),
+            // Jitter alone hangs on it: without randomness it is the same every time, and does no harm.
+            seed: getrandom::u64().unwrap_or_default(),
+        }
     }
-    /// Returns what is left of the lease, milliseconds.
-    pub async fn heartbeat(
+
+    /// The configuration.
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.inner.policy.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Another configuration from now on; queues that are missing are made.
+    ///
+    /// # Errors
+    /// A fault of the board; then the old configuration stays.
+    pub async fn set_policy(&self, policy: Policy) -> Result<(), Error> {
+        let missing = policy.queues.clone();
+        if !missing.is_empty() {
+            let make = move |tx: &mut crate::store::Tx<'_>| {
+                missing.iter().try_for_each(|(queue, policy)| queues::make_missing(tx, queue, policy))
+            };
+            self.inner.store.write("making the queues of the configuration", make).await?;
+        }
+        *self.inner.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+        Ok(())
+    }
+
+    pub(super) async fn identify(
         &self,
-        _caller: &Caller,
-        _run: RunId,
-        _note: Option<String>,
-    ) -> Result<i64, Error> {
-        todo!()
+        caller: &Caller,
+        given: WorkerGiven,
+    ) -> Result<Option<(i64, crate::core::fingerprint::Stored)>, Error> {
+        if matches!(given, WorkerGiven::None) {
+            return Ok(None);
+        }
+        let (registrar, caller) = (Arc::clone(&self.inner.registrar), *caller);
+        let looked = tokio::task::spawn_blocking(move || registrar.identify(&caller, given)).await;
+        looked.unwrap_or(Err(Fault::Ended("the look at a process").into()))
     }
-    pub async fn set_worker(
-        &self,
-        _caller: &Caller,
-        _run: RunId,
-        _worker: WorkerGiven,
-    ) -> Result<Outcome, Error> {
-        todo!()
+
+    pub(super) async fn is_gone(&self, pid: i64, worker: crate::core::fingerprint::Stored) -> bool {
+        let registrar = Arc::clone(&self.inner.registrar);
+        tokio::task::spawn_blocking(move || registrar.is_gone(pid, &worker)).await.unwrap_or(false)
     }
-    /// CompleteRun, FailRun, BlockRun, ReleaseRun.
-    pub async fn speak(&self, _caller: &Caller, _run: RunId, _word: Word) -> Result<Outcome, Error> {
-        todo!()
-    }
-    pub async fn reclaim_task(
-        &self,
-        _caller: &Caller,
-        _task: TaskId,
-        _request: StopRequest,
-    ) -> Result<Outcome, Error> {
-        todo!()
-    }
-    pub async fn cancel_task(
-        &self,
-        _caller: &Caller,
-        _task: TaskId,
-        _request: StopRequest,
-    ) -> Result<Outcome, Error> {
-        todo!()
-    }
-    pub async fn signal_task(
-        &self,
-        _caller: &Caller,
-        _task: TaskId,
-        _signal: i32,
-        _run: Option<RunId>,
-    ) -> Result<Outcome, Error> {
-        todo!()
-    }
-    pub async fn retry_task(&self, _caller: &Caller, _task: TaskId) -> Result<Outcome, Error> {
-        todo!()
-    }
-    pub async fn unblock_task(&self, _caller: &Caller, _task: TaskId) -> Result<Outcome, Error> {
-        todo!()
-    }
-    pub async fn archive_task(&self, _caller: &Caller, _task: TaskId) -> Result<Outcome, Error> {
-        todo!()
-    }
-    pub async fn block_task(
-        &self,
-        _caller: &Caller,
-        _task: TaskId,
-        _reason: String,
-    ) -> Result<Outcome, Error> {
-        todo!()
-    }
-    pub async fn update_task(
-        &self,
-        _caller: &Caller,
-        _task: TaskId,
-        _patch: Patch,
-    ) -> Result<Outcome, Error> {
-        todo!()
-    }
-    pub async fn link_tasks(
-        &self,
-        _caller: &Caller,
-        _parent: TaskId,
-        _child: TaskId,
-    ) -> Result<Outcome, Error> {
-        todo!()
-    }
-    pub async fn unlink_tasks(
-        &self,
-        _caller: &Caller,
-        _parent: TaskId,
-        _child: TaskId,
-    ) -> Result<Outcome, Error> {
-        todo!()
-    }
-    pub async fn add_comment(
-        &self,
-        _caller: &Caller,
-        _task: TaskId,
-        _text: String,
-    ) -> Result<CommentId, Error> {
-        todo!()
-    }
-    pub async fn get_task(&self, _caller: &Caller, _task: TaskId) -> Result<TaskView, Error> {
-        todo!()
-    }
-    pub async fn get_run(&self, _caller: &Caller, _run: RunId) -> Result<RunView, Error> {
-        todo!()
-    }
-    pub async fn list_tasks(&self, _caller: &Caller, _filter: TaskFilter) -> Result<Vec<TaskView>, Error> {
-        todo!()
-    }
-    pub async fn list_runs(
-        &self,
-        _caller: &Caller,
-        _task: TaskId,
-        _page: Page,
-    ) -> Result<Vec<RunView>, Error> {
-        todo!()
-    }
-    pub async fn list_comments(
-        &self,
-        _caller: &Caller,
-        _task: TaskId,
-        _page: Page,
-    ) -> Result<Vec<CommentView>, Error> {
-        todo!()
-    }
-    pub async fn list_events(&self, _caller: &Caller, _filter: EventFilter) -> Result<Vec<EventView>, Error> {
-        todo!()
-    }
-    pub async fn set_queue(
-        &self,
-        _caller: &Caller,
-        _queue: String,
-        _change: QueueChange,
-    ) -> Result<Outcome, Error> {
-        todo!()
-    }
-    pub async fn remove_queue(&self, _caller: &Caller, _queue: String) -> Result<Outcome, Error> {
-        todo!()
-    }
-    pub async fn list_queues(&self, _caller: &Caller) -> Result<Vec<QueueView>, Error> {
-        todo!()
-    }
-    pub async fn stats(&self, _caller: &Caller) -> Result<Stats, Error> {
-        todo!()
-    }
-    pub async fn sweep(&self, _caller: &Caller, _request: SweepRequest) -> Result<SweepReport, Error> {
-        todo!()
-    }
-    pub async fn drain(&self, _caller: &Caller, _on: bool) -> Result<Outcome, Error> {
-        todo!()
-    }
-    /// Returns the path of the copy.
-    pub async fn backup(&self, _caller: &Caller, _name: String) -> Result<String, Error> {
-        todo!()
-    }
-    pub async fn reload(&self, _caller: &Caller) -> Result<Outcome, Error> {
-        todo!()
-    }
-    /// A read-only descriptor of a run's output.
-    pub async fn open_output(&self, _caller: &Caller, _run: RunId) -> Result<OwnedFd, Error> {
-        todo!()
+
+    /// Asks the daemon's loop. `None`: it has ended, or did not answer.
+    pub(super) async fn ask<T>(&self, ask: impl FnOnce(Reply<T>) -> Ask) -> Option<Result<T, Error>> {
+        let (reply, answer) = oneshot::channel();
+        self.inner.asks.send(ask(reply)).await.ok()?;
+        answer.await.ok()
     }
 
     /// Whether nothing new is started.
     pub fn draining(&self) -> bool {
-        todo!()
+        self.inner.properties.borrow().draining
     }
+
     /// Why the daemon is not well.
     pub fn degraded(&self) -> Vec<String> {
-        todo!()
+        self.inner.properties.borrow().degraded.clone()
     }
+
     /// Announces changes of [`Properties`].
     pub fn properties(&self) -> watch::Receiver<Properties> {
-        todo!()
+        self.inner.properties.subscribe()
     }
+
     /// Workers that the daemon watches.
     pub fn workers(&self) -> u32 {
-        todo!()
+        self.inner.workers.load(Ordering::Relaxed)
     }
+
     /// The last sweep that was asked for or did something.
     pub fn last_sweep(&self) -> Option<SweepReport> {
-        todo!()
+        self.inner.last_sweep.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
     /// The epoch's text.
     pub fn epoch(&self) -> String {
-        todo!()
+        self.inner.boot.epoch.to_string()
     }
+
     /// The boot_id alone.
     pub fn boot_id(&self) -> String {
-        todo!()
+        self.inner.boot.epoch.boot_id.clone()
     }
+
     /// For the daemon: one reason more, or one less.
-    pub fn set_degraded(&self, _reason: &str, _on: bool) {
-        todo!()
+    pub fn set_degraded(&self, reason: &str, on: bool) {
+        self.inner.set_degraded(reason, on);
     }
+
     /// For the daemon.
-    pub fn set_workers(&self, _workers: u32) {
-        todo!()
+    pub fn set_workers(&self, workers: u32) {
+        self.inner.workers.store(workers, Ordering::Relaxed);
     }
+
     /// For the daemon.
-    pub fn set_last_sweep(&self, _report: SweepReport) {
-        todo!()
+    pub fn set_last_sweep(&self, report: SweepReport) {
+        *self.inner.last_sweep.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
+    }
+
+    pub(super) fn set_draining(&self, on: bool) {
+        self.inner.properties.send_if_modified(|properties| {
+            let changed = properties.draining != on;
+            properties.draining = on;
+            changed
+        });
+    }
+}
+
+impl Inner {
+    fn set_degraded(&self, reason: &str, on: bool) {
+        self.properties.send_if_modified(|properties| {
+            let at = properties.degraded.binary_search_by(|there| there.as_str().cmp(reason));
+            match (at, on) {
+                (Err(at), true) => properties.degraded.insert(at, reason.to_owned()),
+                (Ok(at), false) => drop(properties.degraded.remove(at)),
+                (Ok(_), true) | (Err(_), false) => return false,
+            }
+            true
+        });
     }
 }

@@ -6,3 +6,19 @@
 pub mod desk;
 pub mod types;
 pub mod worker;
+
+mod access;
+mod act;
+mod acting;
+mod claim;
+mod create;
+mod edit;
+mod finish;
+mod looking;
+mod queue;
+mod stop;
+
+#[cfg(test)]
+mod claim_tests;
+#[cfg(test)]
+pub(crate) mod testing;

@@ -38,7 +38,7 @@ mod writer;
 #[cfg(test)]
 mod open_tests;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod writer_tests;
 

@@ -34,7 +34,10 @@ pub(super) fn all_defaults(snapshot: &Snapshot<'_>) -> Result<HashMap<String, Pa
 }
 
 /// The defaults of one queue.
-pub(super) fn defaults(snapshot: &Snapshot<'_>, queue: &str) -> Result<Patch, Error> {
+///
+/// # Errors
+/// A fault of the board.
+pub fn defaults(snapshot: &Snapshot<'_>, queue: &str) -> Result<Patch, Error> {
     let json = snapshot.one(
         "reading the defaults of a queue",
         "SELECT launch_defaults FROM queues WHERE queue = ?1 AND launch_defaults <> '{}'",

@@ -119,7 +119,9 @@ fn payload(row: &ClaimRow, ending: &Ending, error: Option<&str>) -> Value {
         "outcome": (ending.outcome == Outcome::Operator).then(|| ending.outcome.word()),
         "exit_code": code,
         "signal": signal,
-        "error": error,
+        "error": error.filter(|_| is_error(ending.outcome)),
+        "reason": error.filter(|_| !is_error(ending.outcome)),
+        "code": (ending.outcome == Outcome::Blocked).then(|| BlockCode::Worker.word()),
         "stop_cause": run.and_then(|run| run.stop_cause).map(StopCause::word),
         "pid": run.and_then(|run| run.worker_pid),
         "killed_by": record.and_then(|record| record.killed_by_pid),
@@ -277,7 +279,13 @@ fn settle(tx: &mut Tx<'_>, task: TaskId, end: &End<'_>, when: &When) -> Result<(
         "UPDATE tasks SET failures = ?2, result = ifnull(?3, result),
              last_error = CASE WHEN ?4 THEN NULL ELSE ifnull(?5, last_error) END
          WHERE task = ?1",
-        params![task, end.settlement.failures, end.said.result, outcome == Outcome::Completed, error],
+        params![
+            task,
+            end.settlement.failures,
+            end.said.result,
+            outcome == Outcome::Completed,
+            error.as_deref().filter(|_| is_error(outcome)),
+        ],
     )?;
     let at = when.now.wall;
     match end.settlement.status {
@@ -311,6 +319,12 @@ fn settle(tx: &mut Tx<'_>, task: TaskId, end: &End<'_>, when: &When) -> Result<(
             tasks::open(tx, &state, end.event, end.settlement.back_off_ms, when).map(|_| ())
         }
     }
+}
+
+/// Whether what was said is an error, and not the reason of something that was meant.
+const fn is_error(outcome: Outcome) -> bool {
+    outcome.counts()
+        || matches!(outcome, Outcome::Tempfail | Outcome::Misconfigured | Outcome::Lost | Outcome::NotStarted)
 }
 
 /// What to tell people where nobody said anything.

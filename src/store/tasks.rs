@@ -105,6 +105,24 @@ pub fn open_of_owner(snapshot: &Snapshot<'_>, owner: Uid) -> Result<u64, Error> 
     Ok(u64::try_from(open).unwrap_or(0))
 }
 
+/// The task's own lease, or its queue's, milliseconds.
+///
+/// # Errors
+/// A fault of the board.
+pub fn lease_ms(snapshot: &Snapshot<'_>, task: TaskId) -> Result<Option<i64>, Error> {
+    let found = snapshot.one(
+        "reading a task's lease",
+        "SELECT lease_ms, queue FROM tasks WHERE task = ?1",
+        [task],
+        |row| Ok((row.get::<_, Lax>(0)?.0, row.get::<_, LaxText>(1)?.0)),
+    )?;
+    match found {
+        Some((Some(lease_ms), _)) => Ok(Some(lease_ms)),
+        Some((None, Some(queue))) => Ok(queues::defaults(snapshot, &queue)?.lease_ms),
+        Some((None, None)) | None => Ok(None),
+    }
+}
+
 /// Where a new task stands, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
