@@ -218,7 +218,7 @@ fn judge(file: &str, source: &str, dependencies: &[String]) -> Vec<String> {
 
 /// The line where the unit tests of a file begin: behind it, files and processes may be made.
 fn tests_start(file: &str, all: &[Token]) -> usize {
-    if file.ends_with("_tests.rs") {
+    if file.ends_with("tests.rs") {
         return 0;
     }
     all.windows(6)
