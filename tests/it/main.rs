@@ -16,6 +16,7 @@
 mod cases;
 mod harness;
 mod interface;
+mod programs;
 mod promises;
 mod rules;
 mod support;

@@ -264,22 +264,10 @@ impl Drop for Host {
 
 /// Workers outlive their daemon, so they are ended by what is in their environment or arguments.
 fn end_all_that_mention(directory: &Path) {
-    let mark = directory.as_os_str().as_encoded_bytes();
-    for entry in std::fs::read_dir("/proc").unwrap().filter_map(Result::ok) {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
-            continue;
-        };
-        let mentions = ["environ", "cmdline"].iter().any(|file| {
-            let bytes = std::fs::read(entry.path().join(file)).unwrap_or_default();
-            bytes.windows(mark.len()).any(|window| window == mark)
-        });
-        if mentions && pid != std::process::id() {
-            let Some(number) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else {
-                continue;
-            };
-            if let Ok(fd) = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()) {
-                let _ = rustix::process::pidfd_send_signal(&fd, rustix::process::Signal::KILL);
-            }
+    for pid in kernel::mentioning(directory) {
+        let Some(number) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { continue };
+        if let Ok(fd) = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()) {
+            let _ = rustix::process::pidfd_send_signal(&fd, rustix::process::Signal::KILL);
         }
     }
 }

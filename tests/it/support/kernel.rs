@@ -51,6 +51,23 @@ pub fn children(pid: u32) -> Vec<u32> {
     text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
+/// Processes other than this one that have a path in their environment or their arguments.
+pub fn mentioning(path: &std::path::Path) -> Vec<u32> {
+    let mark = path.as_os_str().as_encoded_bytes().trim_ascii_end();
+    let mark = mark.strip_suffix(b"/").unwrap_or(mark);
+    let mentions = |pid: &u32| {
+        ["environ", "cmdline"].iter().any(|file| {
+            let bytes = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            bytes.windows(mark.len()).any(|window| window == mark)
+        })
+    };
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid| *pid != std::process::id() && mentions(pid))
+        .collect()
+}
+
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
 }
