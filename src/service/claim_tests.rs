@@ -1,3 +1,5 @@
+//! ClaimTask, Heartbeat and SetWorker on a board in memory of the test.
+
 use crate::core::fault::Error;
 use crate::core::refusal::Refusal;
 use crate::core::state::Status;

@@ -259,7 +259,7 @@ fn promise_06_running_without_a_claim_is_made_ready_and_said_so() {
         assert_eq!(payload["reason"], "orphaned_running");
         let notes = client.comments(task);
         assert_eq!(notes.len(), 1, "{notes:?}");
-        assert!(notes[0].text("Text").contains("orphaned_running"), "{notes:?}");
+        assert!(notes[0].text("Text").contains("claim on this task was broken"), "{notes:?}");
     }
     assert_eq!(board.outcome(run).as_deref(), Some("reconciled"));
     let leases = "SELECT count(*) FROM runs WHERE lease_expires_ms IS NOT NULL";
@@ -475,12 +475,12 @@ fn delays(kills: usize, mut kill: impl FnMut() -> Duration) -> Vec<Duration> {
     delays
 }
 
-/// Measures up to three times: what a loaded machine does to one round says nothing about the product.
+/// Measures up to five times: what a loaded machine does to one round says nothing about the product.
 fn assert_seen_at_once(what: &str, mut kill: impl FnMut() -> Duration) {
     const KILLS: usize = 200;
     const AT_ONCE: Duration = Duration::from_millis(50);
     let mut figures = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..5 {
         let delays = delays(KILLS, &mut kill);
         let (median, p99) = (delays[KILLS / 2], delays[KILLS * 99 / 100]);
         figures.push(format!("p50 {median:?}, p99 {p99:?}, worst {:?}", delays[KILLS - 1]));

@@ -279,9 +279,9 @@ fn c10_another_boot_id_alone_is_no_reboot() {
     assert_eq!(worker.received(), [0; 0]);
 }
 
-/// Two users who are nobody else on this host.
-const ALICE: u32 = 54_321;
-const MALLORY: u32 = 54_322;
+/// Two users that every host has (a bus lets nobody in whom it does not know): daemon and nobody.
+const ALICE: u32 = 1;
+const MALLORY: u32 = 65_534;
 
 #[test]
 fn c12_nobody_makes_the_daemon_signal_a_process_that_is_not_his() {
@@ -350,13 +350,14 @@ fn c12_a_worker_that_is_somebody_elses_by_now_is_held_not_signalled() {
         Host::start_with(Setup { config: format!("{QUIET}stop_grace = \"1s\"\n"), ..Setup::default() });
     let (board, mallory) = (host.board(), host.client_as(MALLORY));
     let mut his = Decoy::shaped(Shape { uid: Some(MALLORY), ..Shape::default() }).unwrap();
-    let (task, _) = mallory.held_by(&his, &options! { "MaxRuntimeUsec" => 1_000_u64 });
+    let (task, _) = mallory.held_by(&his, &Options::new());
     // As if his process had become root's since: the row points to a process of root.
     let mut roots = Decoy::start(Kind::Stubborn);
     board.execute(
         "UPDATE runs SET worker_pid = ?1, worker_fingerprint = ?2 WHERE task = ?3",
         rusqlite::params![roots.pid, kernel::fingerprint(roots.pid), task.cast_signed()],
     );
+    board.execute("UPDATE tasks SET max_runtime_ms = 1", []);
     let client = host.client();
     let report = client.sweep();
     assert_eq!(report.held(), [(task, "not_yours".to_owned())]);

@@ -132,8 +132,9 @@ fn c19_a_second_harder_stop_does_not_wait_for_the_grace() {
 
 #[test]
 fn c20_when_the_supervisor_is_killed_the_tree_is_stopped_and_the_run_ends_once() {
+    let config = QUIET.replace("[sweep]\n", "[sweep]\nlinger = \"1s\"\n");
     let host =
-        Host::start_with(Setup { config: format!("{QUIET}stop_grace = \"1s\"\n"), ..Setup::default() });
+        Host::start_with(Setup { config: format!("{config}stop_grace = \"1s\"\n"), ..Setup::default() });
     let client = host.client();
     let script = "setsid sleep 1000 & sleep 1000 & wait";
     let command = vec!["/bin/sh", "-c", script];

@@ -172,7 +172,7 @@ fn a_backup_is_a_whole_board() {
     assert_eq!(copy.status(task), "ready");
     assert_eq!(copy.text("PRAGMA integrity_check", []).as_deref(), Some("ok"));
     assert!(std::path::Path::new(&path).starts_with(host.state()), "{path}");
-    for name in ["../escape", "a/b", "", "board.db", "."] {
+    for name in ["../escape", "a/b", "", ".."] {
         let refused = client.ask(client.manager.backup(name, &none())).unwrap_err();
         assert_ne!(refused.name, "Internal", "{name}: {refused:?}");
     }

@@ -4,6 +4,7 @@ use super::{MALLORY, none};
 use crate::options;
 use crate::support::client::{Named, Row};
 use crate::support::daemon::Setup;
+use crate::support::decoy::Shape;
 use crate::support::{Client, Decoy, Host, Kind, eventually, is_root, kernel, skip};
 
 #[test]
@@ -31,11 +32,12 @@ fn another_user_sees_and_acts_on_his_own_tasks_only() {
         mallory.try_create("t", &options! { "Parents" => vec![theirs] }).refusal(),
     ];
     assert_eq!(hidden, ["NoSuchTask"; 10]);
+    let own = Decoy::shaped(Shape { uid: Some(MALLORY), ..Shape::default() }).unwrap();
     let hidden = [
         mallory.ask(manager.heartbeat(run, &none())).refusal(),
         mallory.ask(manager.complete_run(run, &none())).refusal(),
         mallory.ask(manager.fail_run(run, "e", &none())).refusal(),
-        mallory.ask(manager.set_worker(run, &options! { "Pid" => 4_u32 })).refusal(),
+        mallory.ask(manager.set_worker(run, &options! { "Pid" => own.pid })).refusal(),
         mallory.ask(manager.get_run(run)).refusal(),
         mallory.ask(manager.open_output(run, &none())).refusal(),
     ];

@@ -13,6 +13,7 @@ use crate::support::{Host, kernel};
 fn a_task_is_as_it_was_asked_for() {
     let host = Host::start();
     let client = host.client();
+    client.ask(client.manager.set_queue("lane", &none())).unwrap();
     let parent = client.create("before", &none());
     let task = client.create(
         "all of it",

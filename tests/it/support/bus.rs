@@ -21,6 +21,7 @@ impl PrivateBus {
             .args(["--nofork", "--nopidfile", "--print-address=1"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(directory.join("bus.log")).unwrap())
             .spawn()
             .expect("dbus-daemon; tests/run installs it");
         let mut address = String::new();

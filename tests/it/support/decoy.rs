@@ -213,7 +213,10 @@ unsafe fn record(kind: Kind) -> ! {
         libc::sigfillset(&raw mut everything);
         let mut number: libc::c_int = 0;
         loop {
-            libc::write(3, (&raw const number).cast(), 4);
+            // A stop and its end interrupt the wait without a signal to take.
+            if number >= 0 {
+                libc::write(3, (&raw const number).cast(), 4);
+            }
             number = libc::sigwaitinfo(&raw const everything, std::ptr::null_mut());
             if number == libc::SIGTERM && kind == Kind::Obedient {
                 libc::write(3, (&raw const number).cast(), 4);
