@@ -112,7 +112,9 @@ impl Engine {
             Step::Unhold(basis) => Some(Write::Unhold(basis)),
             Step::Release(basis, why, survivor) => {
                 let ending = Box::new(self.ending(judged, why, survivor));
-                Some(Write::Release { basis, ending, by_record: why == Release::Record })
+                // What the kernel still knew of a crashed one is as good as a record.
+                let by_record = matches!(why, Release::Record | Release::Crashed);
+                Some(Write::Release { basis, ending, by_record })
             }
             Step::Forget(basis) => Some(Write::Forget(basis)),
             Step::Signal(..) => None,

@@ -5,7 +5,7 @@
 //! changed, for the end of a process, and for the nearest due time; an idle board wakes it once per
 //! interval.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,6 +75,8 @@ pub struct Engine {
     starter: Starter,
     events: mpsc::Sender<Event>,
     watchers: HashMap<RunId, Vec<AbortHandle>>,
+    /// The doubts about boots that were said last.
+    doubts: BTreeMap<&'static str, usize>,
     /// Runs that are owed a look, and when.
     relooks: HashMap<RunId, MonoMs>,
     /// When everything is to be looked at.
@@ -124,6 +126,7 @@ impl Engine {
             starter: parts.starter,
             events: parts.events,
             watchers: HashMap::new(),
+            doubts: BTreeMap::new(),
             relooks: HashMap::new(),
             full_due: now,
             looked_once: false,
@@ -221,8 +224,9 @@ impl Engine {
             !due
         });
         for run in owed {
-            let passes = self.desk.policy().passes;
-            self.look_late(run, apply::on_exit(passes, true), late).await?;
+            let launched = self.observer.handle(run, Part::Supervisor).is_some();
+            let passes = apply::on_exit(self.desk.policy().passes, launched);
+            self.look_late(run, passes, late).await?;
         }
         let epoch = self.boots.epoch().clone();
         let passes = self.desk.policy().passes;
@@ -517,7 +521,9 @@ impl Engine {
         }
         let watchers = self.watchers.entry(run).or_default();
         for (part, handle) in unwatched {
-            watchers.extend(exits::watch(Ended { run, part, handle }, self.events.clone()));
+            let watcher = exits::watch(Ended { run, part, handle }, self.events.clone());
+            // A supervisor is our child: it is waited for until it is reaped, whatever becomes of its run.
+            watchers.extend(watcher.filter(|_| part == Part::Worker));
         }
     }
 
@@ -530,16 +536,20 @@ impl Engine {
         self.desk.set_workers(u32::try_from(self.watchers.len()).unwrap_or(u32::MAX));
     }
 
-    /// Says which witness of the boot disagrees, and for how many rows.
-    fn say_doubts(&self, judged: &[Judged]) {
-        let mut doubts: HashMap<&'static str, usize> = HashMap::new();
+    /// Says which witness of the boot disagrees, and for how many rows, once per change.
+    fn say_doubts(&mut self, judged: &[Judged]) {
+        let mut doubts: BTreeMap<&'static str, usize> = BTreeMap::new();
         for doubt in judged.iter().filter_map(|judged| judged.doubt) {
             *doubts.entry(doubt.words()).or_default() += 1;
+        }
+        self.desk.set_degraded("epoch", !doubts.is_empty());
+        if doubts == self.doubts {
+            return;
         }
         for (words, rows) in &doubts {
             tracing::warn!(rows, "{words}; leaving the claims of these rows alone");
         }
-        self.desk.set_degraded("epoch", !doubts.is_empty());
+        self.doubts = doubts;
     }
 
     /// What belongs to the slow sweep alone.
