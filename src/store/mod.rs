@@ -36,6 +36,8 @@ mod when;
 mod writer;
 
 #[cfg(test)]
+mod full_tests;
+#[cfg(test)]
 mod open_tests;
 #[cfg(test)]
 pub(crate) mod testing;
