@@ -417,8 +417,6 @@ pub fn retry(dict: Dict) -> Result<bool, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
 
     fn dict(entries: &[(&str, Variant<'static>)]) -> Dict {
@@ -481,8 +479,9 @@ mod tests {
 
     #[test]
     fn a_worker_is_named_in_one_way() {
-        let null = std::fs::File::open("/dev/null").unwrap();
-        let fd = || Variant::from(Fd::from(null.as_fd().try_clone_to_owned().unwrap()));
+        let null =
+            rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).unwrap();
+        let fd = || Variant::from(Fd::from(null.try_clone().unwrap()));
         assert!(matches!(set_worker(dict(&[("PidFD", fd())])), Ok(WorkerGiven::PidFd(_))));
         assert_eq!(text(set_worker(Dict::new())), "Pid: is missing; give Pid with StartTicks, or PidFD");
         assert_eq!(

@@ -83,7 +83,7 @@ pub fn span(mut span_ms: i64) -> String {
 
 /// A size as it is written in the configuration: in the largest unit that leaves no rest.
 pub fn size(bytes: u64) -> String {
-    let unit = SIZES.iter().find(|(_, factor)| bytes >= *factor && bytes % factor == 0);
+    let unit = SIZES.iter().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
     unit.map_or_else(|| "0B".to_owned(), |(name, factor)| format!("{}{name}", bytes / factor))
 }
 

@@ -146,7 +146,7 @@ async fn a_message_that_is_too_long_ends_the_connection_before_room_is_made_for_
 #[tokio::test]
 async fn one_descriptor_is_passed_and_many_end_the_connection() {
     let (mut stream, _connection) = served(&Large::default()).await;
-    let null = std::fs::File::open("/dev/null").unwrap();
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).unwrap();
     let device = rustix::fs::fstat(&null).unwrap().st_rdev;
     let message = Message::method_call("/", "Device").interface("org.test.Large");
     let message = message.build(&zbus::Fd::from(null.as_fd())).unwrap();
