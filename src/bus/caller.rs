@@ -45,7 +45,12 @@ impl Admins {
 #[derive(Clone, Debug)]
 pub enum Identity {
     /// A private peer: whoever connected, whatever its messages say.
-    Peer(Caller),
+    Peer {
+        /// Told by the kernel.
+        caller: Caller,
+        /// Our own name for the connection.
+        name: Arc<str>,
+    },
     /// A bus: it knows each sender.
     Bus(Arc<Callers>),
 }
@@ -57,8 +62,16 @@ impl Identity {
     /// [`Refusal::NotAuthorized`] where the bus does not say; an unknown caller is nobody.
     pub async fn of(&self, header: &Header<'_>, connection: &Connection) -> Result<Caller, Refusal> {
         match self {
-            Self::Peer(caller) => Ok(*caller),
+            Self::Peer { caller, .. } => Ok(*caller),
             Self::Bus(callers) => callers.of(header, connection).await,
+        }
+    }
+
+    /// A name for the connection that this message came by, unique among all.
+    pub fn connection<'a>(&'a self, header: &'a Header<'_>) -> &'a str {
+        match self {
+            Self::Peer { name, .. } => name,
+            Self::Bus(_) => header.sender().map_or("", |sender| sender.as_str()),
         }
     }
 

@@ -8,7 +8,7 @@ use zbus::message::Header;
 use zbus::object_server::SignalEmitter;
 use zbus::{Connection, OwnedFd};
 
-use crate::bus::admission::{Admission, Answer, Permit, Weight};
+use crate::bus::admission::{Admission, Answer, Call, Permit, Weight};
 use crate::bus::caller::Identity;
 use crate::bus::convert::{self, Row};
 use crate::bus::errors::Refused;
@@ -52,13 +52,15 @@ impl Manager {
         connection: &Connection,
         weight: Weight,
     ) -> Result<(Caller, Permit)> {
-        let bytes = header.primary().body_len();
-        if bytes > CALL_BYTES {
-            let (limit, asked) = (CALL_BYTES.into(), bytes.into());
+        let body_bytes = header.primary().body_len();
+        if body_bytes > CALL_BYTES {
+            let (limit, asked) = (CALL_BYTES.into(), body_bytes.into());
             return Err(Refusal::LimitExceeded { what: "a call (bytes)", limit, asked }.into());
         }
         let caller = self.identity.of(header, connection).await?;
-        let permit = self.admission.enter(&caller, weight).await?;
+        let connection = self.identity.connection(header);
+        let call = Call { caller: &caller, connection, weight, body_bytes };
+        let permit = self.admission.enter(call).await?;
         Ok((caller, permit))
     }
 }

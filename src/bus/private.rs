@@ -186,6 +186,9 @@ impl Drop for Seat {
 async fn peer(stream: UnixStream, seat: &Seat, service: Service) -> zbus::Result<()> {
     static PEERS: AtomicU64 = AtomicU64::new(1);
     let name = format!(":1.{}", PEERS.fetch_add(1, Ordering::Relaxed));
+    // No unique name of a bus looks like this one.
+    let identity =
+        Identity::Peer { caller: service.admins.caller(seat.uid), name: format!("private{name}").into() };
     let guid = Guid::generate();
     let socket = tokio::time::timeout(HANDSHAKE, handshake(stream, seat.uid, guid.as_str()))
         .await
@@ -194,7 +197,6 @@ async fn peer(stream: UnixStream, seat: &Seat, service: Service) -> zbus::Result
     let rules = Arc::new(Rules::default());
     let outbox = Arc::new(service.signals.outbox());
     let driver = Driver::new(name, guid.to_string(), Arc::clone(&rules), Arc::clone(&outbox));
-    let identity = Identity::Peer(service.admins.caller(seat.uid));
     let properties = service.desk.properties();
     let manager = Manager::new(service.desk, identity, service.admission);
     let connection = zbus::connection::Builder::authenticated_socket(socket, guid)

@@ -44,6 +44,7 @@ pub async fn serve(endpoint: Endpoint, service: Service, state: watch::Sender<Bu
         let outcome = match tokio::time::timeout(BUS_ANSWERS, connect(&endpoint, &service)).await {
             Ok(Ok(link)) => {
                 pause = PAUSE;
+                tracing::info!("serving {BUS_NAME} on the bus");
                 state.send_replace(BusState::Connected);
                 link.stay(&service).await
             }
@@ -67,6 +68,27 @@ fn describe(state: &BusState) -> String {
     }
 }
 
+/// The address without the bus's own id: the bus that comes back has another one.
+fn address(endpoint: &Endpoint) -> zbus::Result<String> {
+    let address = match endpoint {
+        Endpoint::System => zbus::Address::system()?.to_string(),
+        Endpoint::Session => zbus::Address::session()?.to_string(),
+        Endpoint::Address(address) => address.clone(),
+    };
+    Ok(without_guid(&address))
+}
+
+fn without_guid(address: &str) -> String {
+    let of_one = |one: &str| match one.split_once(':') {
+        None => one.to_owned(),
+        Some((transport, keys)) => {
+            let keys: Vec<&str> = keys.split(',').filter(|key| !key.starts_with("guid=")).collect();
+            format!("{transport}:{}", keys.join(","))
+        }
+    };
+    address.split(';').map(of_one).collect::<Vec<_>>().join(";")
+}
+
 /// A connection that owns the name.
 struct Link {
     connection: Connection,
@@ -80,11 +102,7 @@ async fn connect(endpoint: &Endpoint, service: &Service) -> Result<Link, BusStat
     let callers = Arc::new(Callers::new(service.admins));
     let identity = Identity::Bus(Arc::clone(&callers));
     let manager = Manager::new(service.desk.clone(), identity, service.admission.clone());
-    let builder = match endpoint {
-        Endpoint::System => Builder::system(),
-        Endpoint::Session => Builder::session(),
-        Endpoint::Address(address) => Builder::address(address.as_str()),
-    };
+    let builder = Builder::address(address(endpoint).map_err(lost)?.as_str());
     let builder = builder.method_timeout(BUS_ANSWERS).serve_at(OBJECT_PATH, manager);
     let connection = builder.build().await.map_err(lost)?;
     let outbox = service.signals.outbox();
@@ -120,5 +138,22 @@ impl Link {
         // The name is free again only when this connection has gone; one that is broken cannot be closed.
         let _ = self.connection.close().await;
         BusState::Lost(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_one_life_of_a_bus_is_left_out_of_its_address() {
+        for (address, expected) in [
+            ("unix:path=/run/bus,guid=12ab", "unix:path=/run/bus"),
+            ("unix:guid=12ab,path=/run/bus;tcp:host=h,port=1,guid=0", "unix:path=/run/bus;tcp:host=h,port=1"),
+            ("unix:abstract=/tmp/x", "unix:abstract=/tmp/x"),
+            ("nonsense", "nonsense"),
+        ] {
+            assert_eq!(without_guid(address), expected);
+        }
     }
 }

@@ -14,6 +14,7 @@
 )]
 
 mod cases;
+mod edge;
 mod harness;
 mod interface;
 mod programs;

@@ -32,10 +32,17 @@ impl PrivateBus {
     }
 }
 
-impl Drop for PrivateBus {
-    fn drop(&mut self) {
+impl PrivateBus {
+    /// Ends it; every connection is lost.
+    pub fn stop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl Drop for PrivateBus {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

@@ -127,6 +127,16 @@ impl Host {
         self.daemon = Some(command.stderr(log).spawn().unwrap());
     }
 
+    /// The bus goes, as at `systemctl stop dbus`.
+    pub fn stop_bus(&mut self) {
+        self.bus.as_mut().expect("a bus").stop();
+    }
+
+    /// The bus comes back, at the same address.
+    pub fn start_bus(&mut self) {
+        self.bus = Some(PrivateBus::start(self.directory.path()));
+    }
+
     /// Where clients talk to it: the bus, or the private socket.
     pub fn address(&self) -> String {
         self.bus.as_ref().map_or_else(|| self.private_address(), |bus| bus.address.clone())
