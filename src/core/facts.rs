@@ -142,6 +142,10 @@ pub fn facts(row: &ClaimRow, observed: &Observed, context: &Context) -> Facts {
         return broken_without_run();
     };
     let mut worker = worker(context.identity, &run.worker, run.launched, observed.process, observed.tree);
+    if run.ended && worker == Worker::LeaseOnly {
+        // The end of a run clears its worker; that is no claim that never had one.
+        worker = Worker::Gone;
+    }
     if let (Worker::Alive(Proof::Proven), Some(objection)) = (worker, observed.objection) {
         worker = Worker::Alive(match objection {
             Objection::NotYours => Proof::NotYours,

@@ -313,3 +313,12 @@ fn a_word_is_an_end_and_a_survivor_is_no_broken_claim() {
     let judged = facts(&row, &seen(Seen::Same), &context());
     assert_eq!((judged.stage, judged.claim), (Stage::Survivor, Claim::Whole));
 }
+
+#[test]
+fn an_ended_run_has_no_worker_any_more() {
+    let mut row = row();
+    run(&mut row).ended = true;
+    let nobody = Observed { process: None, ..seen(Seen::Gone) };
+    let judged = facts(&row, &nobody, &context());
+    assert_eq!((judged.worker, judged.claim, judged.end), (Worker::Gone, Claim::Broken, End::Record));
+}

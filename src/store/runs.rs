@@ -204,8 +204,16 @@ pub fn beat(
 }
 
 /// Stamps of another epoch become stamps of this one: what was counted in the other is not known any more,
-/// and begins anew.
+/// and begins anew. Start ticks alone that had no epoch beside them prove liveness only, and must not gain
+/// proof by the epoch that is written here: they are named from now on.
 pub(super) fn restamp(tx: &Tx<'_>, run: RunId, when: &When) -> Result<(), Error> {
+    tx.execute(
+        "naming start ticks that had no epoch",
+        "UPDATE runs SET worker_fingerprint = 'named:' || ?2 || '|' || worker_fingerprint || '|-'
+         WHERE run = ?1 AND epoch IS NULL AND worker_pid IS NOT NULL
+           AND ltrim(worker_fingerprint, '0123456789') = '' AND worker_fingerprint <> ''",
+        params![run, when.epoch.to_string()],
+    )?;
     tx.execute(
         "taking a run into this boot",
         "UPDATE runs SET epoch = ?2, boot = ?3, claimed_ms = ?4, progress_ms = ?4,
