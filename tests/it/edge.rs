@@ -189,8 +189,8 @@ impl Peer {
         peer
     }
 
-    /// Whether the daemon closes it, within the time that a read may take.
-    fn is_closed(mut self) -> bool {
+    /// Whether the daemon closes it within the time that a read may take.
+    fn closes(mut self) -> bool {
         let mut rest = Vec::new();
         self.0.read_to_end(&mut rest).is_ok()
     }
@@ -254,10 +254,10 @@ fn nobody_can_be_somebody_else_on_the_private_socket() {
 #[test]
 fn a_peer_that_does_not_shake_hands_is_closed() {
     let host = Host::start_with(without_bus());
-    assert!(Peer::connect(&host).is_closed(), "it said nothing, and was kept");
+    assert!(Peer::connect(&host).closes(), "it said nothing, and was kept");
     let mut peer = Peer::connect(&host);
     peer.0.write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
-    assert!(peer.is_closed());
+    assert!(peer.closes());
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn a_peer_that_asks_and_never_reads_leaves_the_daemons_memory_alone() {
         let written = flood(&peer.0, &call, 20_000);
         assert!(written < 20_000, "all of it was taken");
     }
-    let unanswered = message("ListTasks", None, zbus::message::Flags::NO_REPLY_EXPECTED.into());
+    let unanswered = message("ListTasks", None, zbus::message::Flags::NO_REPLY_EXPECTED);
     let loud = Peer::admitted(&host);
     flood(&loud.0, &unanswered, 20_000);
     let grown = resident_kib(host.pid()).saturating_sub(before);
@@ -395,4 +395,31 @@ fn a_peer_that_did_not_ask_hears_nothing() {
         })
         .unwrap();
     silent.ask(silent.manager.version()).unwrap();
+}
+
+/// Work is not given to somebody who is no longer there to take it.
+#[test]
+fn whoever_leaves_while_waiting_for_work_is_given_none() {
+    let host = Host::start();
+    let client = host.client();
+    for address in [host.address(), host.private_address()] {
+        let waiting = Client::connect(&address).unwrap();
+        let asked = waiting.ask(async {
+            let connection = waiting.manager.inner().connection();
+            let call =
+                zbus::Message::method_call(proxy::OBJECT_PATH, "ClaimTask").destination(proxy::BUS_NAME);
+            let wait = options! { "WaitUsec" => 60_000_000_u64 };
+            let call = call.interface(proxy::INTERFACE).build(&("", wait))?;
+            connection.send(&call).await?;
+            // Calls of one connection are taken up in their order: when this one is answered, it waits.
+            waiting.manager.version().await
+        });
+        assert!(asked.is_ok());
+        drop(waiting);
+        let next = Client::connect(&address).unwrap();
+        next.ask(next.manager.version()).unwrap();
+        let task = client.create("for somebody else", &none());
+        let given = next.ask(next.manager.claim_task("", &none())).map(|(task, _, _)| task);
+        assert_eq!(given, Ok(task), "by {address}");
+    }
 }
