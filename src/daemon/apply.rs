@@ -190,7 +190,13 @@ impl Engine {
                 let fixed = run.and_then(|run| run.outcome);
                 fixed.or_else(|| record.map(outcome_of_record)).unwrap_or(Outcome::Reconciled)
             }
-            Release::Record => record.map_or(Outcome::Crashed, outcome_of_record),
+            Release::Record => {
+                match (record.map_or(Outcome::Crashed, outcome_of_record), judged.facts.stop) {
+                    // Stopped at its gate: the stop is why the command never ran.
+                    (Outcome::NotStarted, Some(stop)) => Outcome::of_stop(stop.cause),
+                    (outcome, _) => outcome,
+                }
+            }
             Release::Stopped(cause) => Outcome::of_stop(cause),
             Release::Lost => Outcome::Lost,
             Release::TimedOut => Outcome::TimedOut,

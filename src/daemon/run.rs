@@ -212,7 +212,14 @@ async fn follow_bus(states: &mut watch::Receiver<BusState>, desk: &Desk) -> Ende
                     format!("another process owns {}; end it, or use --no-bus", crate::bus::proxy::BUS_NAME);
                 return Ended { doing: "cannot serve the bus", why };
             }
-            BusState::NameTaken | BusState::Lost(_) => desk.set_degraded("bus_lost", true),
+            BusState::NameTaken | BusState::Lost(_) => {
+                desk.set_degraded("bus_lost", true);
+                if !was_ready {
+                    // Workers are looked after and the private socket answers; the bus comes when it comes.
+                    notify::ready("running; no bus yet, trying again");
+                }
+                was_ready = true;
+            }
         }
         if states.changed().await.is_err() {
             return Ended { doing: "cannot serve the bus", why: "its task ended".to_owned() };

@@ -69,12 +69,14 @@ impl Desk {
         run: RunId,
         worker: WorkerGiven,
     ) -> Result<Outcome, Error> {
-        let Some(worker) = self.identify(caller, worker).await? else {
+        let (caller, when) = (*caller, self.when());
+        // First the run: about one that is not the caller's nothing else is said.
+        let look = move |snapshot: &crate::store::Snapshot<'_>| claim::present_worker(snapshot, &caller, run);
+        let present = self.store().read("SetWorker", look).await?;
+        let Some(worker) = self.identify(&caller, worker).await? else {
             return Err(Refusal::argument("Pid", "is missing; give Pid (with StartTicks) or PidFD").into());
         };
-        let (caller, when) = (*caller, self.when());
-        let look = move |snapshot: &crate::store::Snapshot<'_>| claim::present_worker(snapshot, &caller, run);
-        let gone = match self.store().read("SetWorker", look).await? {
+        let gone = match present {
             Some((pid, there)) if self.is_gone(pid, there.clone()).await => Some((pid, there)),
             Some(_) | None => None,
         };

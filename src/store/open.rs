@@ -159,17 +159,16 @@ pub(super) fn open_with(options: &Options, steps: &[&str]) -> Result<Opened, Ope
     })?;
     let found = look(state, lock.memory(), steps)?;
     if let Found::Nothing = found {
-        make_file(&path)?;
+        make_board(state, steps)?;
     }
     let sqlite = |doing| move |source| OpenError::Sqlite { path: state.board(), doing, source };
     let mut connection = connect(&path).map_err(sqlite("connecting"))?;
     connection.busy_timeout(OPEN_WAIT).map_err(sqlite("connecting"))?;
     match found {
-        Found::Nothing => create(&mut connection, steps).map_err(sqlite("creating it"))?,
         Found::Board { schema } if schema < migrate::newest(steps) => {
             upgrade(&mut connection, state, schema, steps)?;
         }
-        Found::Board { .. } => {}
+        Found::Board { .. } | Found::Nothing => {}
     }
     set_up_writer(&connection).map_err(sqlite("setting it up"))?;
     let last_event = last_event(&connection).map_err(sqlite("reading the last event"))?;
@@ -349,12 +348,27 @@ fn reader(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Makes the tables, and has them in the file itself before the lock remembers that there is a board.
-fn create(connection: &mut Connection, steps: &[&str]) -> rusqlite::Result<()> {
-    let _: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    migrate::migrate(connection, 0, steps)?;
-    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+/// Makes an empty board under another name, and gives it its own when it is whole: a creation that is cut
+/// short leaves nothing that could be taken for a board, or for a damaged one.
+fn make_board(state: &StateDir, steps: &[&str]) -> Result<(), OpenError> {
+    let path = state.board();
+    let fresh = state.0.join("board.db.new");
+    let io = |source| OpenError::Io { path: fresh.clone(), doing: "creating a board", source };
+    let sqlite = |source| OpenError::Sqlite { path: fresh.clone(), doing: "creating a board", source };
+    for part in ["", "-journal", "-wal", "-shm"] {
+        match fs::remove_file(state.0.join(format!("board.db.new{part}"))) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    make_file(&fresh)?;
+    let mut connection = connect(&fresh).map_err(sqlite)?;
+    connection.pragma_update(None, "synchronous", "FULL").map_err(sqlite)?;
+    migrate::migrate(&mut connection, 0, steps).map_err(sqlite)?;
+    connection.close().map_err(|(_, source)| sqlite(source))?;
+    fs::rename(&fresh, &path).map_err(io)?;
+    // The name must outlive a power cut before the lock remembers that there is a board.
+    File::open(&state.0).and_then(|directory| directory.sync_all()).map_err(io)
 }
 
 /// Migrates after a backup.
