@@ -8,6 +8,7 @@
 //! Owns the record and the output file of one run. Never talks to the board or the bus, never holds more than
 //! a fixed amount of memory, and needs the daemon only until the gate is open.
 
+mod alike;
 mod command;
 mod descriptors;
 mod journal;

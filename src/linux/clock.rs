@@ -113,3 +113,71 @@ pub fn ensure_boot_nonce(runtime_directory: &Path) -> io::Result<String> {
         Err(failed) => Err(failed.error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_witnesses_of_this_boot_agree_with_themselves() {
+        let clock = HostClock::default();
+        let (first, second) = (clock.witnesses().unwrap(), clock.witnesses().unwrap());
+        assert_eq!(first.epoch, second.epoch);
+        assert!(first.boottime_ms <= second.boottime_ms && first.nonce.is_none());
+        assert!(clock.now().mono <= clock.now().mono);
+    }
+
+    fn fixture(boot_id: &str) -> (tempfile::TempDir, HostClock) {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |path: &str| directory.path().join(path);
+        fs::create_dir_all(at("sys/kernel/random")).unwrap();
+        fs::create_dir_all(at("self/ns")).unwrap();
+        fs::create_dir_all(at("1")).unwrap();
+        fs::write(at("sys/kernel/random/boot_id"), boot_id).unwrap();
+        fs::write(at("self/ns/pid"), "").unwrap();
+        fs::copy("/proc/self/stat", at("1/stat")).unwrap();
+        let clock = HostClock::with_proc(ProcRoot::at(directory.path()));
+        (directory, clock)
+    }
+
+    #[test]
+    fn a_kernel_without_time_namespaces_has_namespace_0() {
+        let (_directory, clock) = fixture("6b2d4f0a-0d2c-4c7e-9a31-1f4a7f1f2a3b\n");
+        assert_eq!(clock.witnesses().unwrap().epoch.time_namespace, 0);
+    }
+
+    #[test]
+    fn what_cannot_be_read_back_is_no_epoch() {
+        let (_directory, clock) = fixture("6b2d4f0a:0d2c\n");
+        assert!(clock.witnesses().is_err());
+    }
+
+    #[test]
+    fn the_nonce_is_made_once_a_boot() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(read_boot_nonce(directory.path()).unwrap(), None);
+        let made = ensure_boot_nonce(directory.path()).unwrap();
+        assert_eq!(ensure_boot_nonce(directory.path()).unwrap(), made);
+        assert_eq!(read_boot_nonce(directory.path()).unwrap(), Some(made));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing beside it");
+    }
+
+    #[test]
+    fn all_that_make_it_at_once_get_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let make = || ensure_boot_nonce(directory.path()).unwrap();
+        let made: Vec<String> = std::thread::scope(|scope| {
+            let makers: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
+            makers.into_iter().map(|maker| maker.join().unwrap()).collect()
+        });
+        assert!(made.iter().all(|nonce| *nonce == made[0]), "{made:?}");
+    }
+
+    #[test]
+    fn a_torn_nonce_is_an_error_and_no_reboot() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(nonce_path(directory.path()), "abc").unwrap();
+        assert!(read_boot_nonce(directory.path()).is_err());
+        assert!(ensure_boot_nonce(directory.path()).is_err());
+    }
+}

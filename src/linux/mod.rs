@@ -10,6 +10,7 @@ pub mod carriers;
 pub mod clock;
 pub mod directories;
 pub mod exit_info;
+mod launch_files;
 pub mod launch_spec;
 pub mod limits;
 pub mod owner;

@@ -59,3 +59,19 @@ fn same_namespace(root: &ProcRoot, pid: i32, kind: &str) -> io::Result<bool> {
         Err(other) => Err(other),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_not_taken_for_the_line() {
+        // The kernel escapes newlines in names.
+        let status =
+            b"Name:\tUid: 1 1 1 1\\nUid:\t0 0 0 0\nUmask:\t0022\nUid:\t5\t6\t7\t8\nGid:\t9\t9\t9\t9\n";
+        assert_eq!(uids(status).unwrap(), [5, 6, 7, 8]);
+        for bad in ["", "Uid:\t1\t2\t3\n", "Uid:\t1\t2\t3\tx\n", "Uid:\t1\t2\t3\t4\t5\n"] {
+            assert!(uids(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+    }
+}

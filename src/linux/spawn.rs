@@ -8,29 +8,30 @@
 #![expect(clippy::disallowed_methods, reason = "an adapter: starts processes and makes their files")]
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::core::fingerprint::Looked;
 use crate::core::ids::Pid;
-use crate::core::record::{RECORD_BYTES, Setup};
+use crate::core::record::Setup;
 use crate::core::retry::Exit;
 use crate::core::time::MonoMs;
 use crate::linux::clock::HostClock;
 pub use crate::linux::exit_info::exit_of;
+use crate::linux::launch_files::{make_record, open_output, seal};
 pub use crate::linux::launch_spec::{Credentials, LaunchSpec, OutputTo};
 use crate::linux::limits;
 use crate::linux::pidfd::{HostProcesses, PidFd};
 use crate::linux::wait::{self, Child, Waited};
-use crate::linux::wire::{self, Answer, ForCommand, ForSupervisor, ResourceLimit};
+use crate::linux::wire::{self, Answer, ResourceLimit};
 use crate::ports::{Clock, Processes, Target};
 
 /// How long a start may take until its command waits at the gate, milliseconds.
@@ -194,7 +195,7 @@ fn launch_with(
     record: &File,
     deadline: MonoMs,
 ) -> Result<Launched, LaunchError> {
-    let sealed = seal(launcher, spec).map_err(host_fault("sealing the spec"))?;
+    let sealed = seal(spec, &launcher.limits, &launcher.journal).map_err(host_fault("sealing the spec"))?;
     let output = open_output(&spec.output).map_err(host_fault("opening the output file"))?;
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -297,60 +298,6 @@ fn readable_before(fd: BorrowedFd<'_>, deadline: MonoMs) -> io::Result<bool> {
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-/// Makes the record's file with all its space, so that a full disk cannot swallow the end of a run.
-fn make_record(path: &Path) -> io::Result<File> {
-    let mut file = File::options().read(true).write(true).create_new(true).mode(0o600).open(path)?;
-    let bytes = RECORD_BYTES as u64;
-    if rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes).is_err() {
-        file.write_all(&[0; RECORD_BYTES])?;
-    }
-    Ok(file)
-}
-
-/// The output file and its directory, for the supervisor that will change the files' places in it.
-fn open_output(output: &OutputTo) -> io::Result<Option<(OwnedFd, File)>> {
-    let OutputTo::File { path, .. } = output else { return Ok(None) };
-    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
-    let file = File::options().append(true).create(true).mode(0o640).open(path)?;
-    Ok(Some((directory, file)))
-}
-
-fn seal(launcher: &Launcher, spec: &LaunchSpec) -> io::Result<OwnedFd> {
-    let text = |path: &Path| {
-        path.to_str().map(str::to_owned).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
-    };
-    let output_file = match &spec.output {
-        OutputTo::File { path, cap_bytes } => {
-            let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-            Some((text(Path::new(name))?, *cap_bytes))
-        }
-        OutputTo::Nowhere | OutputTo::Journal { .. } => None,
-    };
-    let journal = match &spec.output {
-        OutputTo::Journal { identifier, unit } => {
-            Some((text(&launcher.journal)?, identifier.clone(), unit.clone().unwrap_or_default()))
-        }
-        OutputTo::Nowhere | OutputTo::File { .. } => None,
-    };
-    let supervisor =
-        ForSupervisor { run: spec.run.get(), nonce: spec.nonce.as_str().to_owned(), output_file };
-    let credentials = spec.credentials.clone().map(|ids| (ids.uid, ids.gid, ids.groups));
-    let command = ForCommand {
-        argv: spec.argv.clone(),
-        environment: spec.environment.clone(),
-        credentials,
-        working_directory: text(&spec.working_directory)?,
-        stdin: spec.stdin.as_deref().map(text).transpose()?,
-        nice: spec.nice,
-        no_new_privileges: spec.no_new_privileges,
-        limits: launcher.limits.clone(),
-        journal,
-    };
-    wire::seal(&supervisor, &command)
 }
 
 /// What is known of a child that was asked for its end.

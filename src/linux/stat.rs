@@ -38,6 +38,8 @@ impl Stat {
     }
 
     fn fields(line: &[u8]) -> Option<Self> {
+        // The newline shows that nothing was cut off: a cut number is a number too.
+        let line = line.strip_suffix(b"\n")?;
         let close = line.iter().rposition(|byte| *byte == b')')?;
         let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
@@ -59,5 +61,66 @@ impl Stat {
     /// What read(2) said, or `InvalidData`.
     pub fn read(root: &ProcRoot, pid: i32) -> io::Result<Self> {
         Self::parse(&root.read(pid, "stat")?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the kernel writes it, of a process called by these bytes.
+    fn line(name: &[u8]) -> Vec<u8> {
+        let rest = b" S 7 8 9 0 -1 4194560 11 12 13 14 15 16 17 18 20 0 1 0 4711 19 20 21 1 1 0 0 0 0 0 0 0 0 0 0 17 1 \
+            0 0 0 0 0 31 32 33 34 35 36 37 0\n";
+        [b"123 (".as_slice(), name, b")", rest].concat()
+    }
+
+    #[test]
+    fn c05_every_name_gives_the_same_fields() {
+        let wanted = Stat {
+            state: b'S',
+            parent_pid: 7,
+            is_kernel_thread: false,
+            start_ticks: 4711,
+            environment_end: 37,
+        };
+        let names: [&[u8]; 9] = [
+            b"sh",
+            b"",
+            b"a) R 1 (b",
+            b"two words",
+            b"x\ny",
+            b"\xff\xfe\x80",
+            b")",
+            b"((((",
+            b") Z 1 2 3 4 5 6 7",
+        ];
+        for name in names {
+            assert_eq!(Stat::parse(&line(name)).unwrap(), wanted, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_thread_is_known_by_its_flag() {
+        let of_thread = String::from_utf8(line(b"kthreadd")).unwrap().replace("4194560", "2129984");
+        assert!(Stat::parse(of_thread.as_bytes()).unwrap().is_kernel_thread);
+    }
+
+    #[test]
+    fn what_is_no_line_is_refused() {
+        let whole = line(b"sh");
+        for cut in 0..whole.len() {
+            assert!(Stat::parse(&whole[..cut]).is_err(), "cut at {cut}");
+        }
+        for text in ["", ")", "1 (a) SS 1", "1 (a) S x", "1 (a) S 1 1 1 1 1 x 1 1 1 1 1 1 1 1 1 1 1 1 1 1"] {
+            assert!(Stat::parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_name_is_misread(name in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..16)) {
+            proptest::prop_assert_eq!(Stat::parse(&line(&name)).unwrap().start_ticks, 4711);
+        }
     }
 }

@@ -90,7 +90,9 @@ impl Answer {
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HELLO_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+    // The space is rounded up, so it may hold one more than the receiver takes.
+    let fits = fds.len() <= HELLO_FDS;
+    if !fds.is_empty() && !(fits && control.push(SendAncillaryMessage::ScmRights(fds))) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors in one packet"));
     }
     rustix::io::retry_on_intr(|| {
@@ -226,4 +228,79 @@ fn bytes(spec: &mut File) -> io::Result<Vec<u8>> {
     spec.rewind()?;
     spec.read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_come_back() {
+        let long = "x".repeat(1_000);
+        for answer in [
+            Answer::Ready,
+            Answer::SetupFailed { step: Setup::Directory, errno: 2 },
+            Answer::Fault { errno: 24, doing: "making a pipe".to_owned() },
+        ] {
+            assert_eq!(Answer::parse(&answer.to_bytes()), Some(answer));
+        }
+        let cut = Answer::Fault { errno: 0, doing: long }.to_bytes();
+        assert!(cut.len() <= PACKET_BYTES && Answer::parse(&cut).is_some());
+        for bad in [b"".as_slice(), b"R", b"S\0\0\0\0nowhere", b"?\0\0\0\0"] {
+            assert_eq!(Answer::parse(bad), None);
+        }
+    }
+
+    fn halves() -> (ForSupervisor, ForCommand) {
+        let supervisor =
+            ForSupervisor { run: 7, nonce: "n".to_owned(), output_file: Some(("7.log".to_owned(), 5)) };
+        let command = ForCommand {
+            argv: vec!["\u{1F980}\n\"".to_owned()],
+            environment: vec!["A=".to_owned()],
+            credentials: Some((1, 2, vec![3])),
+            working_directory: "/".to_owned(),
+            stdin: None,
+            nice: Some(-3),
+            no_new_privileges: true,
+            limits: vec![ResourceLimit { resource: 7, soft: 1, hard: u64::MAX }],
+            journal: None,
+        };
+        (supervisor, command)
+    }
+
+    #[test]
+    fn each_side_reads_its_half_of_a_sealed_spec() {
+        let (supervisor, command) = halves();
+        let mut spec = File::from(seal(&supervisor, &command).unwrap());
+        assert_eq!(read_supervisor(&mut spec).unwrap(), supervisor);
+        assert_eq!(read_command(&mut spec).unwrap(), command);
+        assert!(spec.write_all(b"x").is_err() && spec.set_len(0).is_err(), "nobody changes it any more");
+    }
+
+    #[test]
+    fn what_is_not_sealed_is_not_read() {
+        let open = rustix::fs::memfd_create("open", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        assert!(read_supervisor(&mut File::from(open)).is_err());
+    }
+
+    #[test]
+    fn packets_carry_their_descriptors_closed_on_exec() {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+        let pair =
+            || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let (one, other) = pair();
+        let (passed, kept) = pair();
+        send(&one, HELLO, &[passed.as_fd()]).unwrap();
+        drop(passed);
+        let (bytes, fds) = receive(&other).unwrap();
+        assert_eq!((bytes.as_slice(), fds.len()), (HELLO, 1));
+        assert!(rustix::io::fcntl_getfd(&fds[0]).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+        send(&fds[0], &GO, &[]).unwrap();
+        assert_eq!(receive(&kept).unwrap().0, GO);
+        drop(fds);
+        assert_eq!(receive(&kept).unwrap().0, b"", "the end");
+        assert!(send(&kept, &GO, &[]).is_err(), "and no SIGPIPE");
+        let too_many = [one.as_fd(); HELLO_FDS + 1];
+        assert!(send(&one, HELLO, &too_many).is_err());
+    }
 }

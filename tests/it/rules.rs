@@ -54,6 +54,7 @@ const TABLE: &[Allowed] = &[
         modules: &["core", "ports", "linux"],
         crates: &[
             "getrandom",
+            "libc",
             "nix",
             "procfs",
             "rustix",
@@ -87,7 +88,7 @@ const TABLE: &[Allowed] = &[
     Allowed {
         module: "exec",
         modules: &["core", "exec", "linux", "ports"],
-        crates: &["nix", "rustix", "serde", "serde_json", "thiserror"],
+        crates: &["libc", "nix", "rustix", "serde", "serde_json", "thiserror"],
         outside: true,
     },
     Allowed {

@@ -130,6 +130,10 @@ fn the_hosts_trouble_leaves_no_record() {
     spec.output = OutputTo::File { path: field.path("no/such/7.log"), cap_bytes: 1 };
     assert!(matches!(launch(&field.launcher, &spec), Err(LaunchError::Host { .. })));
     assert!(!field.path("record").exists());
+    let mut spec = field.spec(&["true"]);
+    spec.environment.retain(|entry| !entry.starts_with("TENURED_NONCE="));
+    assert!(matches!(launch(&field.launcher, &spec), Err(LaunchError::Host { .. })));
+    assert!(!field.path("record").exists());
     fs::write(field.path("record"), "of another run").unwrap();
     let spec = field.spec(&["true"]);
     assert!(matches!(launch(&field.launcher, &spec), Err(LaunchError::Host { .. })));
@@ -283,10 +287,10 @@ fn standard_input_is_a_file_where_one_is_given() {
 
 #[test]
 fn the_journal_gets_a_stream_from_the_command_itself() {
-    let field = Field::new();
+    let mut field = Field::new();
     let socket = field.path("journal");
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let field = field.with_journal(socket);
+    field.set_journal(socket);
     let mut spec = field.spec(&["sh", "-c", "echo hello"]);
     spec.output =
         OutputTo::Journal { identifier: "tenured-4".to_owned(), unit: Some("tenured-4.scope".to_owned()) };

@@ -1,13 +1,45 @@
 //! The output files of a run: capped, changed over and exact to the byte.
 
+#![expect(unsafe_code, reason = "mounts a small file system")]
+
+use std::ffi::CString;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use nix::libc;
 
 use crate::core::record::End;
 use crate::core::retry::Exit;
 use crate::linux::launch_spec::OutputTo;
 use crate::linux::spawn::{Launched, end_tree};
-use crate::linux::tests::support::{Field, ended, eventually};
+use crate::linux::tests::support::{Field, ended, eventually, is_root};
+
+/// A file system of 64 KiB, gone with the test.
+struct Mounted(CString);
+
+impl Mounted {
+    fn small_tmpfs(at: &Path) -> Option<Self> {
+        if !is_root("a full file system") {
+            return None;
+        }
+        let at = CString::new(at.as_os_str().as_bytes()).unwrap();
+        // SAFETY: the texts live through the call.
+        let done = unsafe {
+            libc::mount(c"tmpfs".as_ptr(), at.as_ptr(), c"tmpfs".as_ptr(), 0, c"size=64k".as_ptr().cast())
+        };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        Some(Self(at))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // SAFETY: the text lives through the call.
+        unsafe { libc::umount2(self.0.as_ptr(), libc::MNT_DETACH) };
+    }
+}
 
 /// The lines that `seq 1 last` writes.
 fn lines(last: u32) -> Vec<u8> {
@@ -84,9 +116,16 @@ fn what_was_written_last_is_kept_although_the_writer_is_gone() {
 #[test]
 fn output_that_finds_no_place_does_not_hold_the_command_up() {
     let field = Field::new();
-    let mut spec = field.spec(&["sh", "-c", "seq 1 200000; echo done >&2"]);
-    spec.output = OutputTo::File { path: "/dev/full".into(), cap_bytes: 1 << 20 };
+    let small = field.path("small");
+    fs::create_dir(&small).unwrap();
+    let Some(_mounted) = Mounted::small_tmpfs(&small) else { return };
+    let mut spec = field.spec(&["sh", "-c", "seq 1 200000; echo done > ../done"]);
+    spec.working_directory = small.clone();
+    spec.output = OutputTo::File { path: small.join("7.log"), cap_bytes: 1 << 20 };
     assert_eq!(field.run(&spec), End::Exited(Exit::Code(0)));
+    assert_eq!(field.text("done"), "done\n");
+    let kept = fs::read(small.join("7.log")).unwrap();
+    assert!(!kept.is_empty() && lines(200_000).starts_with(&kept), "{} bytes", kept.len());
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! What the tests here share: waiting within bounds, odd processes, a directory to launch in.
 
+use std::cell::RefCell;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -14,9 +15,9 @@ use crate::core::record::{End, Record};
 use crate::linux::clock::HostClock;
 use crate::linux::launch_spec::{LaunchSpec, OutputTo};
 use crate::linux::pidfd::{HostProcesses, PidFd};
-use crate::linux::spawn::{Launched, Launcher, Reaped, launch, reap};
+use crate::linux::spawn::{Launched, Launcher, Reaped, end_tree, launch, reap};
 use crate::linux::wait::{self, Waited};
-use crate::ports::{Clock, Held, Processes};
+use crate::ports::{Clock, Held, Processes, Target};
 
 /// No test waits longer for anything.
 const LIMIT_MS: i64 = 20_000;
@@ -103,6 +104,20 @@ pub(super) struct Field {
     pub(super) directory: tempfile::TempDir,
     pub(super) host: HostProcesses,
     pub(super) launcher: Launcher,
+    /// What was launched; a test that fails leaves none of it behind.
+    supervisors: RefCell<Vec<OwnedFd>>,
+}
+
+impl Drop for Field {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for supervisor in self.supervisors.take() {
+                if let (_, Some(handle)) = self.host.open(Target::Fd(supervisor)) {
+                    let _ = end_tree(&self.host, &handle, true);
+                }
+            }
+        }
+    }
 }
 
 impl Field {
@@ -112,13 +127,12 @@ impl Field {
         fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let host = HostProcesses::default();
         let launcher = Launcher::find(host.clone()).unwrap();
-        Self { directory, host, launcher }
+        Self { directory, host, launcher, supervisors: RefCell::default() }
     }
 
     /// With a journal of the test's own.
-    pub(super) fn with_journal(mut self, socket: PathBuf) -> Self {
-        self.launcher = self.launcher.with_journal(socket);
-        self
+    pub(super) fn set_journal(&mut self, socket: PathBuf) {
+        self.launcher = Launcher::find(self.host.clone()).unwrap().with_journal(socket);
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -159,7 +173,9 @@ impl Field {
     }
 
     pub(super) fn launched(&self, spec: &LaunchSpec) -> Launched {
-        launch(&self.launcher, spec).unwrap()
+        let launched = launch(&self.launcher, spec).unwrap();
+        self.supervisors.borrow_mut().push(launched.supervisor.handle.duplicate().unwrap());
+        launched
     }
 
     pub(super) fn record(&self) -> Record {
