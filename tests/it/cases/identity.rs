@@ -141,7 +141,14 @@ fn c06_of_two_daemons_on_one_board_exactly_one_owns_it() {
         daemons[loser].stderr.take().unwrap().read_to_string(&mut said).unwrap();
         let winner = &mut daemons[1 - loser];
         assert!(!status.success(), "the loser said that all is well");
-        assert!(said.contains(&winner.id().to_string()), "it does not say who holds the board:\n{said}");
+        assert!(
+            said.contains(&winner.id().to_string()),
+            "it does not say who holds the board:\n{said}{:?}",
+            std::fs::read_dir(host.state())
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name())
+                .collect::<Vec<_>>()
+        );
         assert!(winner.try_wait().unwrap().is_none(), "neither of the two owns the board");
         winner.kill().unwrap();
         winner.wait().unwrap();

@@ -242,12 +242,16 @@ impl Host {
         pipe.write_all(b"go\n").unwrap();
     }
 
-    /// The pid of a task's launched worker, once its command runs.
+    /// The pid of a task's launched worker, once its command runs: its gate is open and it has become the
+    /// command.
     pub fn worker_of(&self, client: &Client, task: u64) -> u32 {
         eventually("the worker to run", || {
             let row = client.task(task);
-            let runs = row.word("Stage") == "running" && row.number("WorkerPid") > 1;
-            if runs { Ok(u32::try_from(row.number("WorkerPid")).unwrap()) } else { Err(format!("{row:?}")) }
+            let pid = u32::try_from(row.number("WorkerPid")).unwrap();
+            let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let program = row.texts("Command")[0].clone().into_bytes();
+            let runs = row.word("Stage") == "running" && pid > 1 && arguments.starts_with(&program);
+            if runs { Ok(pid) } else { Err(format!("{row:?} {arguments:?}")) }
         })
     }
 
