@@ -6,11 +6,11 @@ use crate::options;
 use crate::support::daemon::{QUIET, Setup};
 use crate::support::{Host, eventually};
 
-/// A moment of a start, as the board shows it: how many runs are past this stage.
+/// Moments of a run, as the board counts them: claimed, known, over.
 const MOMENTS: [&str; 3] = [
     "SELECT count(*) FROM runs",
-    "SELECT count(*) FROM runs WHERE worker_pid IS NOT NULL",
-    "SELECT count(*) FROM runs WHERE stage = 'running'",
+    "SELECT count(*) FROM events WHERE kind = 'started'",
+    "SELECT count(*) FROM runs WHERE ended_usec IS NOT NULL",
 ];
 
 #[test]
