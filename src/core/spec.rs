@@ -546,7 +546,8 @@ mod tests {
 
     #[test]
     fn every_refusal_names_its_property() {
-        let cases: Vec<(&str, Box<dyn FnOnce(&mut TaskSpec)>)> = vec![
+        type Change = Box<dyn FnOnce(&mut TaskSpec)>;
+        let cases: Vec<(&str, Change)> = vec![
             ("Title", Box::new(|spec| spec.title = " ".into())),
             ("Title", Box::new(|spec| spec.title = "a\u{1b}[2J".into())),
             ("Body", Box::new(|spec| spec.body = "x".repeat(65_537))),

@@ -244,6 +244,10 @@ fn c17_an_unkillable_worker_is_held_and_not_signalled_again() {
 }
 
 #[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a golden file is read, and written where a person asks for it"
+)]
 fn the_folded_table_is_the_golden_one() {
     let folded = folded();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/verdicts.txt");
