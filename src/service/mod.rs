@@ -19,6 +19,12 @@ mod queue;
 mod stop;
 
 #[cfg(test)]
+mod board_tests;
+#[cfg(test)]
 mod claim_tests;
 #[cfg(test)]
+mod finish_tests;
+#[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod worker_tests;

@@ -1,3 +1,5 @@
+//! A disk that fills up: what is still recorded, what is refused, and that all is well again afterwards.
+
 #![expect(clippy::disallowed_methods, reason = "these tests mount a small file system and fill it")]
 
 use std::fs;

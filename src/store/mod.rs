@@ -40,6 +40,10 @@ mod full_tests;
 #[cfg(test)]
 mod open_tests;
 #[cfg(test)]
+mod start_tests;
+#[cfg(test)]
+mod sweep_tests;
+#[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod writer_tests;

@@ -1,3 +1,5 @@
+//! Opening boards of every kind: whole, damaged, foreign, older, newer, held by another.
+
 #![expect(clippy::disallowed_methods, reason = "these tests damage files")]
 
 use std::fs;

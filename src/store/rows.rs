@@ -30,12 +30,22 @@ macro_rules! columns {
     };
 }
 
+/// The run that a task names, but for one that holds another task in good order: that one is not its own.
+macro_rules! named_run {
+    () => {
+        " FROM tasks t LEFT JOIN runs r ON r.run = t.run AND (r.task = t.task OR NOT EXISTS (
+              SELECT 1 FROM tasks o WHERE o.task = r.task AND o.task <> t.task AND o.status = 'running'
+                  AND o.run = r.run))"
+    };
+}
+
 /// Running tasks with the run that they say holds them. A task whose run is not one of its open runs, and
 /// which has others, is left to [`STRAY`], where each of those is looked at with its task.
 pub(super) const RUNNING: &str = concat!(
     "SELECT ",
     columns!(),
-    " FROM tasks t LEFT JOIN runs r ON r.run = t.run WHERE t.status = 'running'
+    named_run!(),
+    " WHERE t.status = 'running'
       AND (r.task IS t.task AND r.ended_usec IS NULL
            OR NOT EXISTS (SELECT 1 FROM runs o WHERE o.task = t.task AND o.ended_usec IS NULL))"
 );
@@ -76,7 +86,8 @@ pub(super) const ONE_RUN: &str = concat!(
 pub(super) const ONE_TASK: &str = concat!(
     "SELECT ",
     columns!(),
-    " FROM tasks t LEFT JOIN runs r ON r.run = t.run WHERE t.task = ?1 AND t.status = 'running'
+    named_run!(),
+    " WHERE t.task = ?1 AND t.status = 'running'
       AND (r.task IS t.task AND r.ended_usec IS NULL
            OR NOT EXISTS (SELECT 1 FROM runs o WHERE o.task = t.task AND o.ended_usec IS NULL))
       UNION ALL SELECT ",

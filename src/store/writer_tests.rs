@@ -1,3 +1,5 @@
+//! Group commit from outside: what is kept, what is answered, what another process can do to it.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
