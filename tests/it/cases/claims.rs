@@ -93,6 +93,27 @@ fn c35_one_idempotency_key_from_fifty_callers_makes_one_task() {
 }
 
 #[test]
+fn c36_a_task_that_goes_down_with_its_host_again_and_again_is_blocked() {
+    let mut host = Host::start();
+    let task = host.client().create("takes the host down", &Options::new());
+    let reboots = [(true, "ready"), (false, "ready"), (false, "ready"), (false, "blocked")];
+    for (clean, status) in reboots {
+        let mut worker = Decoy::start(Kind::Stubborn);
+        let client = host.client();
+        client.claim(task, options! { "PidFD" => zbus::Fd::from(kernel::pidfd(worker.pid)) });
+        drop(client);
+        // What lives under the worker's number now is not the worker: it went down with its boot.
+        host.reboot(clean);
+        host.client().becomes(task, status);
+        assert_eq!(worker.received(), [0; 0]);
+    }
+    let client = host.client();
+    let row = client.task(task);
+    assert_eq!((row.text("BlockCode"), row.number("Failures")), ("host".into(), 0));
+    assert!(client.runs(task).iter().all(|run| run.text("Outcome") == "lost"));
+}
+
+#[test]
 fn c37_what_always_fails_backs_off_and_then_stops_and_others_go_on() {
     let host = Host::start();
     let client = host.client();

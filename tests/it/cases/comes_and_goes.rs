@@ -17,7 +17,8 @@ const MOMENTS: [&str; 3] = [
 fn c24_killed_between_claim_and_gate_the_daemon_leaves_nothing_unrecorded_and_nothing_twice() {
     const KILLS: u64 = 24;
     const TASKS_PER_KILL: u64 = 4;
-    let mut host = Host::start_with(Setup { config: format!("{QUIET}max_running = 8\n"), with_bus: false });
+    let config = format!("{QUIET}max_running = 8\n");
+    let mut host = Host::start_with(Setup { config, with_bus: false, ..Setup::default() });
     let trace = host.path("trace");
     let script = format!(
         "echo $TENURED_TASK $TENURED_RUN begin >>{0}; echo $TENURED_TASK $TENURED_RUN end >>{0}",

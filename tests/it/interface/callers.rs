@@ -97,6 +97,15 @@ fn the_private_socket_is_there_beside_the_bus() {
 }
 
 #[test]
+fn a_daemon_of_one_user_serves_the_session_bus() {
+    let host = Host::start_with(Setup { user: true, ..Setup::default() });
+    let client = host.client();
+    let task = client.create("for this user", &options! { "Command" => vec!["/bin/true"] });
+    client.becomes(task, "done");
+    client.ask(client.manager.drain(true, &none())).expect("whoever owns the daemon may do everything");
+}
+
+#[test]
 fn properties_say_what_daemon_this_is_and_how_it_is() {
     let host = Host::start();
     let client = host.client();

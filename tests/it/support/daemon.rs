@@ -16,12 +16,14 @@ use super::wait::eventually;
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub with_bus: bool,
+    /// `--user`: the session bus.
+    pub user: bool,
     pub config: String,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { with_bus: true, config: QUIET.to_owned() }
+        Self { with_bus: true, user: !super::is_root(), config: QUIET.to_owned() }
     }
 }
 
@@ -34,6 +36,7 @@ pub struct Host {
     directory: tempfile::TempDir,
     bus: Option<PrivateBus>,
     daemon: Option<Child>,
+    user: bool,
     wrapped: bool,
     lives: u32,
 }
@@ -57,7 +60,7 @@ impl Host {
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::write(directory.path().join("tenured.toml"), &setup.config).unwrap();
         let bus = setup.with_bus.then(|| PrivateBus::start(directory.path()));
-        Self { directory, bus, daemon: None, wrapped: false, lives: 0 }
+        Self { directory, bus, daemon: None, user: setup.user, wrapped: false, lives: 0 }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -84,7 +87,7 @@ impl Host {
         command.arg("--state-dir").arg(state).arg("--runtime-dir").arg(runtime);
         command.env_remove("NOTIFY_SOCKET").env_remove("JOURNAL_STREAM").env_remove("WATCHDOG_USEC");
         match &self.bus {
-            Some(bus) if super::is_root() => command.env("DBUS_SYSTEM_BUS_ADDRESS", &bus.address),
+            Some(bus) if !self.user => command.env("DBUS_SYSTEM_BUS_ADDRESS", &bus.address),
             Some(bus) => command.arg("--user").env("DBUS_SESSION_BUS_ADDRESS", &bus.address),
             None => command.arg("--no-bus"),
         };
@@ -253,6 +256,19 @@ impl Host {
             let runs = row.word("Stage") == "running" && pid > 1 && arguments.starts_with(&program);
             if runs { Ok(pid) } else { Err(format!("{row:?} {arguments:?}")) }
         })
+    }
+
+    /// As far as the board can tell, another boot: the runtime directory went with its tmpfs, and
+    /// CLOCK_BOOTTIME lies below what was read before. A clean one was announced to the daemon.
+    pub fn reboot(&mut self, clean: bool) {
+        self.kill();
+        std::fs::remove_dir_all(self.path("run")).unwrap();
+        let board = self.board();
+        board.execute("UPDATE boots SET boottime_ms = boottime_ms + 1000000000", []);
+        if clean {
+            board.execute("UPDATE boots SET shutdown_ms = 0", []);
+        }
+        self.launch();
     }
 
     /// What the daemons said.
