@@ -479,7 +479,8 @@ impl Manager {
         Ok(permit.with(convert::page(views.into_iter().map(convert::event))))
     }
 
-    /// A descriptor of the output file of a run, for reading.
+    /// A descriptor of the output file of a run, for reading. Options: Older b (the part that was put aside
+    /// when the file was full).
     #[zbus(out_args("output"))]
     async fn open_output(
         &self,
@@ -489,8 +490,8 @@ impl Manager {
         #[zbus(connection)] connection: &Connection,
     ) -> Result<Answer<OwnedFd>> {
         let (caller, permit) = self.enter(&header, connection, Weight::Short).await?;
-        options::none(options)?;
-        let output = self.desk.open_output(&caller, RunId::from_bus(run)).await?;
+        let older = options::older(options)?;
+        let output = self.desk.open_output(&caller, RunId::from_bus(run), older).await?;
         Ok(permit.with(output.into()))
     }
 
@@ -569,7 +570,8 @@ impl Manager {
         Ok(permit.with(convert::report(&report)))
     }
 
-    /// Starts nothing new while it is on; what runs may end. Kept over restarts.
+    /// Starts nothing new while it is on; what runs may end. Kept over restarts. Options: Durable b (default
+    /// true; false switches this life of the daemon alone, beside what is kept).
     #[zbus(out_args("outcome"))]
     async fn drain(
         &self,
@@ -579,8 +581,8 @@ impl Manager {
         #[zbus(connection)] connection: &Connection,
     ) -> Result<Answer<&'static str>> {
         let (caller, permit) = self.enter(&header, connection, Weight::Short).await?;
-        options::none(options)?;
-        let outcome = self.desk.drain(&caller, on).await?;
+        let durable = options::durable(options)?;
+        let outcome = self.desk.drain(&caller, on, durable).await?;
         Ok(word(permit, outcome))
     }
 
@@ -637,6 +639,12 @@ impl Manager {
     #[zbus(property(emits_changed_signal = "const"))]
     fn epoch(&self) -> String {
         self.desk.epoch()
+    }
+
+    /// The directory of the board.
+    #[zbus(property(emits_changed_signal = "const"))]
+    fn state_directory(&self) -> String {
+        self.desk.state().0.display().to_string()
     }
 
     /// Whether nothing new is started.

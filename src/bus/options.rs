@@ -415,6 +415,28 @@ pub fn retry(dict: Dict) -> Result<bool, Refusal> {
     Ok(retry)
 }
 
+/// OpenOutput: whether the part that was put aside is meant.
+///
+/// # Errors
+/// [`Refusal::InvalidArgument`] with the key.
+pub fn older(dict: Dict) -> Result<bool, Refusal> {
+    let mut given = Given::new(dict);
+    let older = given.flag("Older")?.unwrap_or(false);
+    given.finish()?;
+    Ok(older)
+}
+
+/// Drain: whether it is to outlast this life of the daemon.
+///
+/// # Errors
+/// [`Refusal::InvalidArgument`] with the key.
+pub fn durable(dict: Dict) -> Result<bool, Refusal> {
+    let mut given = Given::new(dict);
+    let durable = given.flag("Durable")?.unwrap_or(true);
+    given.finish()?;
+    Ok(durable)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

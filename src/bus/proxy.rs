@@ -113,6 +113,9 @@ pub trait Manager {
     /// The daemon's epoch: which boot, and which view of it.
     #[zbus(property(emits_changed_signal = "const"))]
     fn epoch(&self) -> zbus::Result<String>;
+    /// The directory of the board.
+    #[zbus(property(emits_changed_signal = "const"))]
+    fn state_directory(&self) -> zbus::Result<String>;
     /// Whether nothing new is started.
     #[zbus(property)]
     fn draining(&self) -> zbus::Result<bool>;

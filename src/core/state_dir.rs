@@ -43,4 +43,9 @@ impl StateDir {
     pub fn output(&self, run: RunId) -> PathBuf {
         self.0.join("output").join(format!("{run}.log"))
     }
+
+    /// The part of a run's output that was put aside when the file was full.
+    pub fn older_output(&self, run: RunId) -> PathBuf {
+        self.0.join("output").join(format!("{run}.log.1"))
+    }
 }

@@ -86,8 +86,8 @@ pub struct Engine {
     touched: MonoMs,
     /// What was due up to then has been looked at.
     due_seen: MonoMs,
-    /// Whether ready tasks are started at all in this life.
-    starts: bool,
+    /// Whether the daemon is ending: nothing more is started.
+    is_ending: bool,
 }
 
 /// The pieces of an engine.
@@ -106,8 +106,6 @@ pub struct Parts {
     pub events: mpsc::Sender<Event>,
     /// When the host began to shut down.
     pub shutdown: Option<MonoMs>,
-    /// Whether ready tasks are started at all in this life.
-    pub starts: bool,
 }
 
 impl Engine {
@@ -132,7 +130,7 @@ impl Engine {
             looked_once: false,
             touched: now,
             due_seen: now,
-            starts: parts.starts,
+            is_ending: false,
         }
     }
 
@@ -143,7 +141,11 @@ impl Engine {
 
     /// Nothing new is started any more in this life.
     pub fn stop_starting(&mut self) {
-        self.starts = false;
+        self.is_ending = true;
+    }
+
+    fn starts(&self) -> bool {
+        !self.is_ending && self.desk.starts()
     }
 
     /// Whether starts are under way.
@@ -278,7 +280,7 @@ impl Engine {
         let mut report = apply::foresee(&judged);
         let (when, room) = (self.desk.when(), self.room());
         let promotes = round.passes.has(Pass::Promote);
-        let starts = dispatch && self.starts && round.passes.has(Pass::Dispatch);
+        let starts = dispatch && self.starts() && round.passes.has(Pass::Dispatch);
         let read = move |snapshot: &crate::store::Snapshot<'_>| {
             let promoted = if promotes { start::promotable(snapshot, &when)? } else { Vec::new() };
             let started = if starts { start::startable(snapshot, room, &when)? } else { Vec::new() };
@@ -448,7 +450,7 @@ impl Engine {
     /// Claims what may start and hands it to starters, while there is room.
     async fn dispatch(&mut self) -> Result<Vec<crate::core::ids::TaskId>, Error> {
         let mut started = Vec::new();
-        if !self.starts || self.shutdown.is_some() || !self.desk.policy().passes.has(Pass::Dispatch) {
+        if !self.starts() || self.shutdown.is_some() || !self.desk.policy().passes.has(Pass::Dispatch) {
             return Ok(started);
         }
         loop {

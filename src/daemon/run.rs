@@ -129,6 +129,7 @@ async fn serve_board(
         settings.state.clone(),
     );
     attempt!("cannot make the configured queues", desk.set_policy(settings.policy.clone()).await);
+    desk.set_starts(settings.starts);
     let starter = Starter {
         desk: desk.clone(),
         launcher: Arc::new(attempt!("cannot find tenured-exec", Launcher::find(processes.clone()))),
@@ -138,16 +139,7 @@ async fn serve_board(
         epoch: this_boot.epoch.clone(),
     };
     let observer = Observer::new(Arc::new(processes), Arc::new(settings.state.clone()));
-    let parts = Parts {
-        desk: desk.clone(),
-        clock,
-        observer,
-        boots,
-        starter,
-        events,
-        shutdown,
-        starts: settings.starts,
-    };
+    let parts = Parts { desk: desk.clone(), clock, observer, boots, starter, events, shutdown };
     let mut engine = Engine::new(parts);
     attempt!("the first look at the board failed", engine.first_look().await);
     let admins = if settings.is_users_own { Admins::RootAnd(own_uid) } else { Admins::Root };

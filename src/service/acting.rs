@@ -230,8 +230,12 @@ impl Desk {
         self.loop_word(|reply| Ask::Sweep(request, reply)).await
     }
 
-    pub async fn drain(&self, caller: &Caller, on: bool) -> Result<Outcome, Error> {
+    /// `durable`: kept over restarts; else it is a switch of this life alone, beside the durable one.
+    pub async fn drain(&self, caller: &Caller, on: bool, durable: bool) -> Result<Outcome, Error> {
         access::admin(caller, "Drain")?;
+        if !durable {
+            return Ok(if self.set_starts(!on) { Outcome::Done } else { Outcome::Unchanged });
+        }
         let changed = self.store().write_end("Drain", move |tx| settings::set_draining(tx, on)).await?;
         self.set_draining(on);
         Ok(if changed { Outcome::Done } else { Outcome::Unchanged })

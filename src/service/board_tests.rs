@@ -305,8 +305,8 @@ async fn comments_events_and_runs_are_listed_oldest_first() {
 async fn a_drain_and_a_full_disk_are_announced() {
     let office = Office::new();
     let mut properties = office.desk.properties();
-    assert_eq!(office.desk.drain(&ROOT, true).await.unwrap(), Outcome::Done);
-    assert_eq!(office.desk.drain(&ROOT, true).await.unwrap(), Outcome::Unchanged);
+    assert_eq!(office.desk.drain(&ROOT, true, true).await.unwrap(), Outcome::Done);
+    assert_eq!(office.desk.drain(&ROOT, true, true).await.unwrap(), Outcome::Unchanged);
     assert!(properties.borrow_and_update().draining && office.desk.draining());
     office.desk.set_degraded("wal", true);
     office.desk.set_degraded("bus_lost", true);
@@ -317,6 +317,17 @@ async fn a_drain_and_a_full_disk_are_announced() {
     assert!(!properties.has_changed().unwrap(), "no storm");
     office.desk.set_degraded("wal", false);
     assert_eq!(office.desk.degraded(), ["bus_lost"]);
+}
+
+#[tokio::test]
+async fn a_life_that_starts_nothing_is_no_drained_board() {
+    let office = Office::new();
+    assert_eq!(office.desk.drain(&ROOT, true, false).await.unwrap(), Outcome::Done);
+    assert!(!office.desk.starts() && !office.desk.draining());
+    assert_eq!(office.desk.drain(&ROOT, true, false).await.unwrap(), Outcome::Unchanged);
+    office.desk.drain(&ROOT, true, true).await.unwrap();
+    assert_eq!(office.desk.drain(&ROOT, false, false).await.unwrap(), Outcome::Done);
+    assert!(office.desk.starts() && office.desk.draining(), "what is durable stays");
 }
 
 #[tokio::test]
@@ -335,13 +346,24 @@ async fn output_is_for_those_who_may_see_the_run() {
     let office = Office::new();
     office.task(&ANNA, "t").await;
     let (_, run) = office.claim(&ANNA).await;
-    assert!(matches!(refused(office.desk.open_output(&ANNA, run).await), Refusal::InvalidArgument { .. }));
+    assert!(matches!(
+        refused(office.desk.open_output(&ANNA, run, false).await),
+        Refusal::InvalidArgument { .. }
+    ));
     let path = office.board.state().output(run);
     #[expect(clippy::disallowed_methods, reason = "the test stands in for a worker")]
     {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, "a line\n").unwrap();
     }
-    office.desk.open_output(&ANNA, run).await.unwrap();
-    assert_eq!(refused(office.desk.open_output(&BERT, run).await), Refusal::NoSuchRun(run));
+    office.desk.open_output(&ANNA, run, false).await.unwrap();
+    let never_full = refused(office.desk.open_output(&ANNA, run, true).await);
+    assert!(never_full.to_string().contains("was never full"), "{never_full}");
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the test stands in for a supervisor that begins a new file"
+    )]
+    std::fs::rename(&path, office.board.state().older_output(run)).unwrap();
+    office.desk.open_output(&ANNA, run, true).await.unwrap();
+    assert_eq!(refused(office.desk.open_output(&BERT, run, false).await), Refusal::NoSuchRun(run));
 }

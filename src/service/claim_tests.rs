@@ -50,7 +50,7 @@ async fn what_belongs_to_others_does_not_exist() {
     let as_root = Program { user: Some("root".into()), command: vec!["id".into()], ..Program::default() };
     let spec = TaskSpec { program: as_root, ..spec("as root") };
     assert!(matches!(refused(office.desk.create_task(&BERT, spec).await), Refusal::NotAuthorized(_)));
-    let named = refused(office.desk.drain(&BERT, true).await);
+    let named = refused(office.desk.drain(&BERT, true, true).await);
     assert!(matches!(named, Refusal::NotAuthorized(_)));
     assert_eq!(office.desk.list_tasks(&BERT, Default::default()).await.unwrap(), []);
     assert_eq!(office.desk.list_events(&BERT, Default::default()).await.unwrap(), []);

@@ -3,7 +3,7 @@
 //! Checks what can be checked without the board, does the rest in one transaction, and asks the daemon's loop
 //! where something has to be looked at or done to a process.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -34,6 +34,7 @@ struct Inner {
     state: StateDir,
     properties: watch::Sender<Properties>,
     workers: AtomicU32,
+    starts: AtomicBool,
     last_sweep: Mutex<Option<SweepReport>>,
 }
 
@@ -77,6 +78,7 @@ impl Desk {
             state,
             properties: watch::Sender::new(first),
             workers: AtomicU32::new(0),
+            starts: AtomicBool::new(true),
             last_sweep: Mutex::new(None),
         });
         let weak = Arc::downgrade(&inner);
@@ -174,6 +176,16 @@ impl Desk {
     /// Workers that the daemon watches.
     pub fn workers(&self) -> u32 {
         self.inner.workers.load(Ordering::Relaxed)
+    }
+
+    /// Whether ready tasks are started in this life of the daemon, where the board is not draining.
+    pub fn starts(&self) -> bool {
+        self.inner.starts.load(Ordering::Relaxed)
+    }
+
+    /// Starts tasks from now on, or no longer; says whether that was otherwise.
+    pub fn set_starts(&self, starts: bool) -> bool {
+        self.inner.starts.swap(starts, Ordering::Relaxed) != starts
     }
 
     /// The last sweep that was asked for or did something.

@@ -87,15 +87,18 @@ impl Desk {
         self.store().read("GetStats", move |snapshot| query::stats(snapshot, sight)).await
     }
 
-    /// A read-only descriptor of a run's output.
-    pub async fn open_output(&self, caller: &Caller, run: RunId) -> Result<OwnedFd, Error> {
+    /// A read-only descriptor of a run's output: of its newest file, or of the one before it.
+    pub async fn open_output(&self, caller: &Caller, run: RunId, older: bool) -> Result<OwnedFd, Error> {
         let caller = *caller;
         let state = self.state().clone();
         self.store()
             .read("OpenOutput", move |snapshot| {
                 access::run(snapshot, &caller, run)?;
-                let problem = "has no output file: it has not started, or its output goes to the journal";
-                crate::store::open_output(&state, run)?
+                let problem = match older {
+                    true => "has no older output: its file was never full",
+                    false => "has no output file: it has not started, or its output goes to the journal",
+                };
+                crate::store::open_output(&state, run, older)?
                     .ok_or_else(|| Refusal::argument("run", format!("{run} {problem}")).into())
             })
             .await

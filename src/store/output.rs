@@ -9,15 +9,16 @@ use crate::core::fault::{Error, Fault};
 use crate::core::ids::RunId;
 use crate::core::state_dir::StateDir;
 
-/// A read-only descriptor; `None` where the run has no such file. Follows no link: what lies there must be a
+/// A read-only descriptor, of the part that was put aside if `older`; `None` where the run has no such file. Follows no link: what lies there must be a
 /// file that the daemon made.
 ///
 /// # Errors
 /// A fault of the host.
-pub fn open(state: &StateDir, run: RunId) -> Result<Option<OwnedFd>, Error> {
+pub fn open(state: &StateDir, run: RunId, older: bool) -> Result<Option<OwnedFd>, Error> {
     const DOING: &str = "opening a run's output";
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let fd = match open_file(state.output(run), flags, Mode::empty()) {
+    let path = if older { state.older_output(run) } else { state.output(run) };
+    let fd = match open_file(path, flags, Mode::empty()) {
         Ok(fd) => fd,
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP) => return Ok(None),
         Err(errno) => return Err(Fault::Host { doing: DOING, source: io::Error::from(errno) }.into()),
