@@ -57,19 +57,24 @@ pub struct Launcher {
 
 impl Launcher {
     /// Finds `tenured-exec`: beside the running program, else in /usr/libexec/tenured, else the running
-    /// program itself under that name. Call it before the daemon changes its own limits: the commands get
+    /// program itself under that name. A `tenurectl` that runs as the daemon is always its own: what lies
+    /// beside it may be of another build. Call it before the daemon changes its own limits: the commands get
     /// those that hold now.
     ///
     /// # Errors
     /// Where the running program or its limits cannot be read.
     pub fn find(host: HostProcesses) -> io::Result<Self> {
-        let running = fs::read_link("/proc/self/exe")?;
+        const ITSELF: &str = "/proc/self/exe";
+        let running = fs::read_link(ITSELF)?;
+        if running.file_name().is_some_and(|name| name == "tenurectl") {
+            return Self::with_program(host, Path::new(ITSELF));
+        }
         let beside = running.parent().map(|directory| directory.join(PROGRAM));
         let found = beside
             .into_iter()
             .chain([PathBuf::from(LIBEXEC)])
             .find(|path| fs::metadata(path).is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0));
-        Self::with_program(host, found.as_deref().unwrap_or(Path::new("/proc/self/exe")))
+        Self::with_program(host, found.as_deref().unwrap_or(Path::new(ITSELF)))
     }
 
     /// With a certain program.
