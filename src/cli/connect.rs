@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::bus::proxy::{self, Endpoint, ManagerProxy};
-use crate::cli::embedded::{Dirs, Embedded, Starts};
+use crate::cli::dirs::Dirs;
+use crate::cli::embedded::{self, Embedded, Serving, Starts};
 use crate::cli::failure::Failure;
 use crate::cli::render::Screen;
 
@@ -41,6 +42,7 @@ pub struct Session {
     starts: Starts,
     endpoint: Endpoint,
     embedded: Option<Embedded>,
+    switched: bool,
 }
 
 impl Session {
@@ -49,15 +51,8 @@ impl Session {
     /// # Errors
     /// [`Failure::NoDaemon`], with how to start one.
     pub async fn open(wanted: Wanted, screen: Screen, starts: Starts) -> Result<Self, Failure> {
-        let found = find(&wanted, starts).await?;
-        Ok(Self {
-            manager: found.manager,
-            endpoint: found.endpoint,
-            embedded: found.embedded,
-            screen,
-            wanted,
-            starts,
-        })
+        let Serving { manager, endpoint, embedded, switched } = find(&wanted, starts).await?;
+        Ok(Self { manager, screen, wanted, starts, endpoint, embedded, switched })
     }
 
     /// Where the daemon was found, to make a second connection.
@@ -73,10 +68,8 @@ impl Session {
         if let Some(embedded) = self.embedded.take() {
             embedded.close().await;
         }
-        let found = find(&self.wanted, self.starts).await?;
-        self.manager = found.manager;
-        self.endpoint = found.endpoint;
-        self.embedded = found.embedded;
+        let Serving { manager, endpoint, embedded, switched } = find(&self.wanted, self.starts).await?;
+        (self.manager, self.endpoint, self.embedded, self.switched) = (manager, endpoint, embedded, switched);
         Ok(())
     }
 
@@ -91,46 +84,40 @@ impl Session {
         }
     }
 
+    /// Our own daemon, where it is our child.
+    pub const fn own_daemon(&self) -> Option<&Embedded> {
+        self.embedded.as_ref()
+    }
+
     /// Whether the daemon is one of our own, or shared by such as we.
     pub const fn is_embedded(&self) -> bool {
         matches!(self.wanted, Wanted::Embedded(_))
     }
 
-    /// Ends a daemon of our own, and waits until its board is closed.
+    /// Ends a daemon of our own, and waits until its board is closed; leaves another one as it was.
     pub async fn close(self) {
+        if self.switched {
+            // It may have ended meanwhile.
+            let _ = embedded::switch(&self.manager, false).await;
+        }
         if let Some(embedded) = self.embedded {
             embedded.close().await;
         }
     }
 }
 
-struct Found {
-    manager: ManagerProxy<'static>,
-    endpoint: Endpoint,
-    embedded: Option<Embedded>,
-}
-
-async fn find(wanted: &Wanted, starts: Starts) -> Result<Found, Failure> {
-    let found = |(manager, endpoint)| Found { manager, endpoint, embedded: None };
-    match wanted {
-        Wanted::System => {
-            let tried = [Endpoint::System, socket(SYSTEM_SOCKET)];
-            first_of(&tried).await.map(found).map_err(|why| no_daemon(wanted, &why))
-        }
+async fn find(wanted: &Wanted, starts: Starts) -> Result<Serving, Failure> {
+    let tried = match wanted {
+        Wanted::System => vec![Endpoint::System, socket(SYSTEM_SOCKET)],
         Wanted::User => {
-            let mut tried = vec![Endpoint::Session];
-            tried.extend(Dirs::of_user().ok().and_then(|dirs| Some(socket(dirs.socket().to_str()?))));
-            first_of(&tried).await.map(found).map_err(|why| no_daemon(wanted, &why))
+            let private = Dirs::of_user().ok().and_then(|dirs| Some(socket(dirs.socket().to_str()?)));
+            std::iter::once(Endpoint::Session).chain(private).collect()
         }
-        Wanted::Address { address, .. } => {
-            let tried = [Endpoint::Address(address.clone())];
-            first_of(&tried).await.map(found).map_err(|why| no_daemon(wanted, &why))
-        }
-        Wanted::Embedded(dirs) => {
-            let (embedded, manager, endpoint) = Embedded::ensure(dirs, starts).await?;
-            Ok(Found { manager, endpoint, embedded })
-        }
-    }
+        Wanted::Address { address, .. } => vec![Endpoint::Address(address.clone())],
+        Wanted::Embedded(dirs) => return Embedded::ensure(dirs, starts).await,
+    };
+    let (manager, endpoint) = first_of(&tried).await.map_err(|why| no_daemon(wanted, &why))?;
+    Ok(Serving { manager, endpoint, embedded: None, switched: false })
 }
 
 /// The endpoint of a private socket.
@@ -182,8 +169,7 @@ async fn hello(endpoint: &Endpoint) -> Result<ManagerProxy<'static>, Why> {
 
 fn why_not(error: zbus::Error) -> Why {
     match error {
-        zbus::Error::Connection(error, _) => Why::Absent(error.to_string()),
-        zbus::Error::InputOutput(error) => Why::Absent(error.to_string()),
+        zbus::Error::Connection(error, _) | zbus::Error::InputOutput(error) => Why::Absent(io_words(&error)),
         zbus::Error::FDO(ref inner) => match **inner {
             zbus::fdo::Error::ServiceUnknown(_) | zbus::fdo::Error::NameHasNoOwner(_) => {
                 Why::Absent("nobody owns org.tenured1 there".to_owned())
@@ -192,6 +178,14 @@ fn why_not(error: zbus::Error) -> Why {
             ref other => Why::Absent(other.to_string()),
         },
         other => Why::Absent(other.to_string()),
+    }
+}
+
+fn io_words(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such socket".to_owned(),
+        std::io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),
+        _ => error.to_string(),
     }
 }
 

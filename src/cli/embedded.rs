@@ -4,22 +4,21 @@
 //! state directory; it ends when we do, because the pipe that is its standard input closes. Workers outlive
 //! it: the next daemon on that board finds them. Never touches the board itself.
 
-#![expect(clippy::disallowed_methods, reason = "an adapter: makes directories, starts the daemon")]
+#![expect(clippy::disallowed_methods, reason = "an adapter: starts the daemon, reads its log")]
 
-use std::ffi::OsString;
-use std::fs::{DirBuilder, File, Permissions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use tokio::net::UnixDatagram;
 use tokio::net::unix::pipe;
 
-use crate::bus::proxy::{Endpoint, ManagerProxy};
-use crate::cli::connect::{socket, try_hello};
+use crate::bus::proxy::{Endpoint, ManagerProxy, Options};
+use crate::cli::connect::try_hello;
+use crate::cli::dirs::Dirs;
 use crate::cli::failure::Failure;
 
 /// A daemon that is not ready after this will not be: its first sweep looks at every running row.
@@ -40,86 +39,6 @@ pub enum Starts {
     Tasks,
 }
 
-/// Where a daemon of our own keeps its things.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dirs {
-    /// The board and what belongs to it.
-    pub state: PathBuf,
-    /// The socket.
-    pub runtime: PathBuf,
-    /// The configuration, where it is not the user's own.
-    pub config: Option<PathBuf>,
-}
-
-impl Dirs {
-    /// Those of this user: the same as of `tenured --user`, so that each finds the other's daemon.
-    ///
-    /// # Errors
-    /// Where no directory for state is known.
-    pub fn of_user() -> Result<Self, Failure> {
-        Self::from_environment(rustix::process::getuid().as_raw(), |name| std::env::var_os(name))
-    }
-
-    /// As [`Dirs::of_user`], from any environment. Source: XDG Base Directory Specification.
-    fn from_environment(uid: u32, variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, Failure> {
-        let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let state =
-            absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
-        let state = state.ok_or_else(|| {
-            Failure::usage(
-                "neither XDG_STATE_HOME nor HOME is set",
-                "Set one of them: the board is kept there.",
-            )
-        })?;
-        let state = state.join("tenured");
-        let run_user = PathBuf::from(format!("/run/user/{uid}"));
-        let runtime = absolute("XDG_RUNTIME_DIR").or_else(|| run_user.is_dir().then_some(run_user));
-        let runtime = runtime.map_or_else(|| state.join("run"), |runtime| runtime.join("tenured"));
-        Ok(Self { state, runtime, config: None })
-    }
-
-    /// Those under one directory, for a board that does not last.
-    pub fn under(directory: &Path) -> Self {
-        Self { state: directory.join("state"), runtime: directory.join("run"), config: None }
-    }
-
-    /// The private socket.
-    pub fn socket(&self) -> PathBuf {
-        self.runtime.join("private")
-    }
-
-    /// Makes both, for their owner alone, and refuses one that is somebody else's.
-    fn make(&self) -> Result<(), Failure> {
-        for directory in [&self.state, &self.runtime] {
-            make_private(directory)?;
-        }
-        Ok(())
-    }
-}
-
-fn make_private(directory: &Path) -> Result<(), Failure> {
-    let fail = |what: String| {
-        Failure::own(
-            format!("{}: {what}", directory.display()),
-            "A daemon of your own needs a directory that is yours alone.",
-        )
-    };
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-        .map_err(|error| fail(error.to_string()))?;
-    let seen = std::fs::symlink_metadata(directory).map_err(|error| fail(error.to_string()))?;
-    if !seen.is_dir() || seen.uid() != rustix::process::getuid().as_raw() {
-        return Err(fail("is not a directory of yours".to_owned()));
-    }
-    if seen.mode() & 0o077 != 0 {
-        std::fs::set_permissions(directory, Permissions::from_mode(0o700))
-            .map_err(|error| fail(error.to_string()))?;
-    }
-    Ok(())
-}
-
 /// A daemon that is our child.
 #[derive(Debug)]
 pub struct Embedded {
@@ -135,34 +54,26 @@ impl Embedded {
     ///
     /// # Errors
     /// Where none can be started; with what it said.
-    pub async fn ensure(
-        dirs: &Dirs,
-        starts: Starts,
-    ) -> Result<(Option<Self>, ManagerProxy<'static>, Endpoint), Failure> {
-        dirs.make()?;
-        let path = dirs.socket();
-        let endpoint = socket(path.to_str().ok_or_else(|| no_utf8(&path))?);
+    pub async fn ensure(dirs: &Dirs, starts: Starts) -> Result<Serving, Failure> {
+        let mut dirs = dirs.clone();
         let mut last = String::new();
         for _ in 0..ATTEMPTS {
-            if path.exists()
-                && let Ok(manager) = try_hello(&endpoint).await
-            {
-                if serves(&manager, dirs, starts).await {
-                    return Ok((None, manager, endpoint));
-                }
-            } else {
-                match Self::start(dirs, starts).await {
-                    Ok(embedded) => {
-                        let manager = try_hello(&endpoint).await.map_err(|why| no_start(dirs, &why))?;
-                        return Ok((Some(embedded), manager, endpoint));
+            dirs.make()?;
+            let endpoint = dirs.endpoint()?;
+            match there(&dirs, &endpoint).await {
+                There::Board(manager) => return Serving::shared(manager, endpoint, starts).await,
+                There::OtherBoard => dirs = dirs.beside(),
+                There::Nobody => match Self::start(&dirs, starts).await {
+                    Ok(embedded) => return Serving::own(embedded, &dirs, endpoint).await,
+                    Err(Start::Impossible(why)) => return Err(no_start(&dirs, &why)),
+                    Err(Start::Ended(why)) => {
+                        last = why;
+                        tokio::time::sleep(PAUSE).await;
                     }
-                    Err(Start::Impossible(why)) => return Err(no_start(dirs, &why)),
-                    Err(Start::Ended(why)) => last = why,
-                }
+                },
             }
-            tokio::time::sleep(PAUSE).await;
         }
-        Err(no_start(dirs, &last))
+        Err(no_start(&dirs, &last))
     }
 
     /// Starts one, and waits until it is ready.
@@ -212,6 +123,19 @@ impl Embedded {
         Ok(Self { child, ended: pipe::Receiver::from_owned_fd_unchecked(pidfd)?, leash })
     }
 
+    /// Ends it as a fault would, without a word: for the demo, which shows what that does not do.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn crash(&self) -> io::Result<()> {
+        Ok(rustix::process::pidfd_send_signal(&self.ended, rustix::process::Signal::KILL)?)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Tells it to end, and waits until its board is closed.
     pub async fn close(mut self) {
         drop(self.leash.take());
@@ -241,17 +165,81 @@ async fn said_ready(socket: &UnixDatagram) -> io::Result<()> {
     }
 }
 
-/// Whether the daemon that answers serves this board, in the way that is needed.
-async fn serves(manager: &ManagerProxy<'static>, dirs: &Dirs, starts: Starts) -> bool {
-    let _ = (manager, dirs, starts);
-    true
+/// A daemon that serves the board.
+#[derive(Debug)]
+pub struct Serving {
+    /// The interface.
+    pub manager: ManagerProxy<'static>,
+    /// Where it is.
+    pub endpoint: Endpoint,
+    /// Our child, where it is that.
+    pub embedded: Option<Embedded>,
+    /// Whether we have switched on that it starts tasks, and are to switch that off again.
+    pub switched: bool,
 }
 
-/// The last line that the daemon wrote to its log.
+impl Serving {
+    async fn own(embedded: Embedded, dirs: &Dirs, endpoint: Endpoint) -> Result<Self, Failure> {
+        let manager = try_hello(&endpoint).await.map_err(|why| no_start(dirs, &why))?;
+        Ok(Self { manager, endpoint, embedded: Some(embedded), switched: false })
+    }
+
+    /// Somebody else's: a daemon that only looks and edits is made to start tasks for as long as we need it.
+    async fn shared(
+        manager: ManagerProxy<'static>,
+        endpoint: Endpoint,
+        starts: Starts,
+    ) -> Result<Self, Failure> {
+        let mut switched = false;
+        if starts == Starts::Tasks {
+            switched = switch(&manager, true).await? == "done";
+            let passes = Options::from([("Passes", vec!["promote", "dispatch"].into())]);
+            manager.sweep(&passes).await?;
+        }
+        Ok(Self { manager, endpoint, embedded: None, switched })
+    }
+}
+
+/// Switches whether this life of a daemon starts tasks; what an operator said durably stays as it is.
+///
+/// # Errors
+/// Refusals, and where it does not answer.
+pub async fn switch(manager: &ManagerProxy<'static>, starts: bool) -> Result<String, Failure> {
+    Ok(manager.drain(!starts, &Options::from([("Durable", false.into())])).await?)
+}
+
+/// Who is at a socket.
+enum There {
+    Board(ManagerProxy<'static>),
+    OtherBoard,
+    Nobody,
+}
+
+async fn there(dirs: &Dirs, endpoint: &Endpoint) -> There {
+    if !dirs.socket().exists() {
+        return There::Nobody;
+    }
+    let Ok(manager) = try_hello(endpoint).await else { return There::Nobody };
+    let same = |state: &str| match (std::fs::canonicalize(state), std::fs::canonicalize(&dirs.state)) {
+        (Ok(theirs), Ok(ours)) => theirs == ours,
+        _ => false,
+    };
+    match manager.state_directory().await {
+        Ok(state) if same(&state) => There::Board(manager),
+        Ok(_) => There::OtherBoard,
+        Err(_) => There::Nobody,
+    }
+}
+
+/// What the daemon said at its end, from its log.
 fn last_words(dirs: &Dirs) -> String {
     let log = std::fs::read(dirs.runtime.join("daemon.log")).unwrap_or_default();
     let text = String::from_utf8_lossy(&log);
-    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned()
+    let last = |wanted: &dyn Fn(&&str) -> bool| text.lines().rev().find(wanted).map(str::to_owned);
+    last(&|line| line.starts_with("tenured: "))
+        .or_else(|| last(&|line| line.contains("panicked at")))
+        .or_else(|| last(&|line| !line.trim().is_empty()))
+        .unwrap_or_else(|| "it said nothing".to_owned())
 }
 
 fn no_start(dirs: &Dirs, why: &str) -> Failure {
@@ -261,31 +249,9 @@ fn no_start(dirs: &Dirs, why: &str) -> Failure {
     }
 }
 
-fn no_utf8(path: &Path) -> Failure {
-    Failure::usage(
-        format!("{}: is not UTF-8", path.display()),
-        "Set XDG_RUNTIME_DIR to a directory whose name is.",
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn directories_are_for_their_owner_alone() {
-        let base = tempfile::tempdir().unwrap();
-        let dirs = Dirs::under(base.path());
-        dirs.make().unwrap();
-        std::fs::set_permissions(&dirs.runtime, Permissions::from_mode(0o755)).unwrap();
-        dirs.make().unwrap();
-        for directory in [&dirs.state, &dirs.runtime] {
-            assert_eq!(std::fs::metadata(directory).unwrap().mode() & 0o777, 0o700);
-        }
-        let link = base.path().join("link");
-        std::os::unix::fs::symlink(&dirs.state, &link).unwrap();
-        assert!(make_private(&link).is_err(), "a link may lead anywhere");
-    }
 
     #[tokio::test]
     async fn ready_is_one_line_among_others() {

@@ -183,7 +183,7 @@ fn of_fdo(error: &zbus::fdo::Error) -> Failure {
 fn gone(what: &str) -> Failure {
     Failure::NoDaemon {
         what: format!("the daemon does not answer: {what}"),
-        remedy: "See how it is with `systemctl status tenured`; what it acknowledged is on its board."
+        remedy: "What it acknowledged is on its board; `tenurectl status` says whether it is back."
             .to_owned(),
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod connect;
 pub mod demo;
+pub mod dirs;
 pub mod embedded;
 pub mod failure;
 pub mod follow;
@@ -24,7 +25,8 @@ use std::process::ExitCode;
 use clap::{Args, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cli::connect::{Session, Wanted};
-use crate::cli::embedded::{Dirs, Starts};
+use crate::cli::dirs::Dirs;
+use crate::cli::embedded::Starts;
 use crate::cli::failure::{Failure, code};
 use crate::cli::render::Screen;
 use crate::cli::verbs::{
@@ -76,7 +78,8 @@ pub enum Verb {
     Add(Box<add::Add>),
     /// Put a command on the board, follow its output, exit with its code
     #[command(
-        after_help = "Ctrl-C cancels the task; a second Ctrl-C leaves it to itself.\n\nExample:\n  tenurectl run \
+        after_help = "A failure is told at once, and not tried again but with --retries.\nCtrl-C cancels the task; a \
+        second Ctrl-C leaves it to itself.\n\nExample:\n  tenurectl run \
         --max-runtime 10min -- make test"
     )]
     Run(Box<attend::Run>),

@@ -16,6 +16,7 @@ use tokio::net::unix::pipe;
 use crate::bus::proxy::{ManagerProxy, Options};
 use crate::cli::failure::Failure;
 use crate::cli::follow::Follower;
+use crate::cli::render::aside;
 use crate::core::limits::OUTPUT_FILE_BYTES;
 
 /// Where growth is not told, we look for it this often.
@@ -119,17 +120,30 @@ impl Output {
     pub async fn pump(&mut self, follower: &mut Follower<'_>, ended: bool) -> Result<(), Failure> {
         self.part.pump().await?;
         while ended || self.part.is_nearly_full() {
-            let run = self.run;
-            let next = Part::new(follower.ask(async |manager| open(manager, run, false).await).await?);
-            if next.is(&self.part) {
+            let current = self.part_of(follower, false).await?;
+            if current.is(&self.part) {
                 break;
             }
             // Put aside: what came between our last look and that moment is at its end.
             self.part.pump().await?;
-            self.part = next;
+            let older = self.part_of(follower, true).await?;
+            self.part = if older.is(&self.part) || older.is(&current) {
+                current
+            } else {
+                aside(&format!(
+                    "output of run {} may be missing here: it comes faster than it is read",
+                    self.run
+                ));
+                older
+            };
             self.part.pump().await?;
         }
         Ok(())
+    }
+
+    async fn part_of(&self, follower: &mut Follower<'_>, older: bool) -> Result<Part, Failure> {
+        let run = self.run;
+        Ok(Part::new(follower.ask(async |manager| open(manager, run, older).await).await?))
     }
 }
 

@@ -7,9 +7,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use zbus::Variant;
 
 use crate::bus::proxy::{ManagerProxy, Options, Row};
+use crate::cli::embedded::Embedded;
 use crate::cli::failure::Failure;
 use crate::cli::row::Fields as _;
 use crate::cli::span::now_usec;
+use crate::cli::verbs::wait::is_settled;
 
 /// The tasks, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub struct Deeds {
     pub lost_claim: Option<(u64, u64, u64)>,
     /// The claim after it.
     pub next_claim: Option<u64>,
+    /// The worker that ran when the daemon was killed: its task's run, its pid, and the daemon's pid.
+    pub orphaned: Option<(u64, u64, u32)>,
     /// The error's name when the first claimant spoke all the same.
     pub late_word: Option<String>,
 }
@@ -81,12 +85,12 @@ impl Director {
     /// # Errors
     /// Where the daemon refuses one.
     pub async fn cast(manager: &ManagerProxy<'static>) -> Result<Self, Failure> {
-        let first = add(manager, "mine the ore", "echo ore; sleep 2", &[]).await?;
+        let first = add(manager, "mine the ore", "echo ore; sleep 2.5", &[]).await?;
         let second =
-            add(manager, "smelt it, after 1", "echo iron; sleep 2", &[("Parents", vec![first].into())])
+            add(manager, "smelt it, after 1", "echo iron; sleep 4", &[("Parents", vec![first].into())])
                 .await?;
         let third =
-            add(manager, "forge it, after 2", "echo ring; sleep 1", &[("Parents", vec![second].into())])
+            add(manager, "forge it, after 2", "echo ring; sleep 1.5", &[("Parents", vec![second].into())])
                 .await?;
         let flaky = add(
             manager,
@@ -143,7 +147,28 @@ impl Director {
 
     /// Whether everything was done that is to be done.
     pub const fn is_done(&self) -> bool {
-        self.deeds.killed_usec.is_some() && self.deeds.late_word.is_some()
+        self.deeds.killed_usec.is_some() && self.deeds.late_word.is_some() && self.deeds.orphaned.is_some()
+    }
+
+    /// The daemon, when its time has come: while the worker of `second` runs, and nothing else is under way
+    /// that a fresh lease would delay or that might be starting just now.
+    pub fn daemon_to_kill<'a>(
+        &mut self,
+        tasks: &[Row],
+        daemon: Option<&'a Embedded>,
+    ) -> Option<&'a Embedded> {
+        let later = [self.cast.first, self.cast.second, self.cast.third];
+        let others_settled = tasks
+            .iter()
+            .filter(|task| !later.contains(&task.number("Task")))
+            .all(|task| is_settled(task.text("Status")));
+        let task = tasks.iter().find(|task| task.number("Task") == self.cast.second)?;
+        if self.deeds.orphaned.is_some() || !others_settled || task.text("Stage") != "running" {
+            return None;
+        }
+        let daemon = daemon?;
+        self.deeds.orphaned = Some((task.number("Run"), task.number("WorkerPid"), daemon.pid()));
+        Some(daemon)
     }
 
     /// Kills the first worker of `killed`, as anybody might.

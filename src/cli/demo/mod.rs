@@ -22,7 +22,8 @@ use crate::cli::demo::director::Director;
 use crate::cli::demo::evidence::Evidence;
 use crate::cli::demo::proof::Proof;
 use crate::cli::demo::stage::Stage;
-use crate::cli::embedded::{Dirs, Starts};
+use crate::cli::dirs::Dirs;
+use crate::cli::embedded::Starts;
 use crate::cli::failure::{Failure, code};
 use crate::cli::follow::Follower;
 use crate::cli::render::{Page, Paint, Screen, aside};
@@ -101,6 +102,7 @@ async fn with(session: &mut Session) -> Ended {
     }
     let evidence = Evidence::gather(&follower.session().manager, director).await?;
     let proofs = proof::all(&evidence);
+    follower.session().screen.print("\n")?;
     follower.session().screen.print(&summary(
         &follower.session().screen,
         &proofs,
@@ -119,6 +121,14 @@ async fn play(
         let tasks = tasks(follower).await?;
         director.act(&follower.session().manager, &tasks).await?;
         stage.show(&follower.session().manager, &tasks).await?;
+        if let Some(daemon) = director.daemon_to_kill(&tasks, follower.session().own_daemon()) {
+            stage.note(&format!(
+                "the daemon, process {}, is killed with SIGKILL; another one takes over",
+                daemon.pid()
+            ))?;
+            daemon.crash()?;
+            continue;
+        }
         if director.is_done() && tasks.iter().all(|task| is_settled(task.text("Status"))) {
             return stage.end(&follower.session().manager, &tasks).await;
         }
@@ -167,7 +177,6 @@ async fn clear(session: &mut Session) -> Result<(), Failure> {
 
 fn summary(screen: &Screen, proofs: &[Proof], took_usec: u64) -> String {
     let mut page = Page::new(screen);
-    page.push("");
     page.heading(&format!("proven in {}, each line against the board's events", human(took_usec)));
     for proof in proofs {
         let (mark, paint, detail) = match &proof.holds {

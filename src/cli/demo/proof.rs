@@ -36,18 +36,19 @@ const ENDS: [&str; 13] = [
     "reconciled",
 ];
 
+/// Finds what shows a claim, or what contradicts it.
+type Check = fn(&Evidence) -> Result<String, String>;
+
 /// Checks every claim.
 pub fn all(evidence: &Evidence) -> Vec<Proof> {
-    let checks: [(&'static str, fn(&Evidence) -> Result<String, String>); 8] = [
+    let checks: [(&'static str, Check); 9] = [
         ("a task starts when those before it are done, not earlier", in_order),
-        ("a failed task is tried again after a pause, and only its success ends it", retried),
-        ("a worker killed from outside is seen at once, and its task done again", seen_at_once),
-        (
-            "a worker that overruns gets TERM, then KILL after its grace, and is gone before its claim is",
-            stopped,
-        ),
-        ("a claim whose claimant left is taken back when its lease is over, not earlier", taken_back),
+        ("a failed task is tried again after a pause, until it succeeds", retried),
+        ("a worker killed from outside is seen at once, its task done again", seen_at_once),
+        ("a worker that overruns gets TERM, a grace, KILL; it goes before its claim", stopped),
+        ("a claim whose claimant left is taken back when its lease is over", taken_back),
         ("a late word of a run that lost its claim changes nothing", fenced),
+        ("a daemon that is killed takes no worker with it; the next one finds it", outlived),
         ("the same key adds a task once", added_once),
         ("every run ended once, and no task ever had two at a time", one_at_a_time),
     ];
@@ -176,6 +177,24 @@ fn fenced(evidence: &Evidence) -> Result<String, String> {
         return Err(format!("task {task} was completed by {completed:?}, not by run {next} alone"));
     }
     Ok(format!("task {task}: run {lost} was answered StaleRun, run {next} completed it"))
+}
+
+fn outlived(evidence: &Evidence) -> Result<String, String> {
+    let task = evidence.cast.second;
+    let (run, pid, daemon) = evidence.deeds.orphaned.ok_or("the daemon was never killed")?;
+    done(evidence, task)?;
+    let [only] = evidence.runs_of(task) else {
+        return Err(format!("task {task} had {} runs", evidence.runs_of(task).len()));
+    };
+    let completed = first(evidence, task, "completed")?;
+    let ended_pid = completed.payload.get("pid").and_then(serde_json::Value::as_u64);
+    if only.run != run || ended_pid != Some(pid) {
+        return Err(format!(
+            "run {run} had process {pid}, and run {} of process {ended_pid:?} completed",
+            only.run
+        ));
+    }
+    Ok(format!("task {task}: process {pid} outlived daemon {daemon}, and run {run} completed it"))
 }
 
 fn added_once(evidence: &Evidence) -> Result<String, String> {

@@ -52,6 +52,9 @@ fn good() -> Evidence {
     }
     push(6, 4, "signalled", json!({ "signal": 15 }), 11 * SECOND);
     push(6, 4, "signalled", json!({ "signal": 9 }), 12 * SECOND);
+    for event in events.iter_mut().filter(|event| event.task == 2 && event.kind == "completed") {
+        event.payload = json!({ "pid": 4_712 });
+    }
     events.sort_by_key(|event| event.at_usec);
     for (number, event) in (1..).zip(&mut events) {
         event.event = number;
@@ -61,6 +64,7 @@ fn good() -> Evidence {
         overrun_gone: true,
         lost_claim: Some((5, 10 * SECOND, 2 * SECOND)),
         next_claim: Some(10),
+        orphaned: Some((9, 4_712, 4_700)),
         late_word: Some("StaleRun".to_owned()),
     };
     let statuses =
@@ -95,12 +99,14 @@ fn every_claim_notices_what_contradicts_it() {
     assert_eq!(broken(|evidence| evidence.deeds.overrun_gone = false), [3]);
     assert_eq!(broken(|evidence| event(evidence, 7, "reclaimed").at_usec = 11 * SECOND), [4]);
     assert_eq!(broken(|evidence| evidence.deeds.late_word = Some("accepted: done".into())), [5]);
-    assert_eq!(broken(|evidence| event(evidence, 7, "completed").run = 5), [5, 7]);
-    assert_eq!(broken(|evidence| evidence.cast.again = (9, true)), [6]);
-    assert_eq!(broken(|evidence| evidence.runs.get_mut(&4).unwrap()[1].started_usec = 10 * SECOND), [7]);
+    assert_eq!(broken(|evidence| event(evidence, 7, "completed").run = 5), [5, 8]);
+    assert_eq!(broken(|evidence| event(evidence, 2, "completed").payload = json!({ "pid": 1 })), [6]);
+    assert_eq!(broken(|evidence| evidence.deeds.orphaned = None), [6]);
+    assert_eq!(broken(|evidence| evidence.cast.again = (9, true)), [7]);
+    assert_eq!(broken(|evidence| evidence.runs.get_mut(&4).unwrap()[1].started_usec = 10 * SECOND), [8]);
     let twice = |evidence: &mut Evidence| {
         let again = event(evidence, 1, "completed").clone();
         evidence.events.push(again);
     };
-    assert_eq!(broken(twice), [7]);
+    assert_eq!(broken(twice), [8]);
 }

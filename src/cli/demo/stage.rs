@@ -22,7 +22,7 @@ pub struct Stage {
     screen: Screen,
     began_usec: u64,
     after_event: u64,
-    events: VecDeque<Row>,
+    lines: VecDeque<String>,
     drawn_lines: usize,
 }
 
@@ -33,7 +33,7 @@ impl Stage {
     /// Where standard output cannot be written.
     pub fn new(screen: Screen, began_usec: u64) -> Result<Self, Failure> {
         screen.say(&screen.paint("tenured: eight tasks on a board of its own", Paint::Bold))?;
-        Ok(Self { screen, began_usec, after_event: 0, events: VecDeque::new(), drawn_lines: 0 })
+        Ok(Self { screen, began_usec, after_event: 0, lines: VecDeque::new(), drawn_lines: 0 })
     }
 
     /// Shows what is new.
@@ -46,16 +46,29 @@ impl Stage {
             let page = manager.list_events(&filter).await?;
             let Some(last) = page.last() else { break };
             self.after_event = last.number("Event");
+            let calendar = Calendar::here();
             for event in page {
-                if self.screen.width.is_none() {
-                    self.screen.say(&in_words(&self.screen, &Calendar::here(), &event))?;
+                match self.screen.width {
+                    Some(_) => self.lines.push_back(in_words(&Screen::plain(), &calendar, &event)),
+                    None => self.screen.say(&in_words(&self.screen, &calendar, &event))?,
                 }
-                self.events.push_back(event);
             }
-            let surplus = self.events.len().saturating_sub(EVENTS);
-            self.events.drain(..surplus);
+            let surplus = self.lines.len().saturating_sub(EVENTS);
+            self.lines.drain(..surplus);
         }
         self.redraw(tasks)
+    }
+
+    /// Tells what is done from outside, among the events.
+    ///
+    /// # Errors
+    /// Where standard output cannot be written.
+    pub fn note(&mut self, text: &str) -> Result<(), Failure> {
+        if self.screen.width.is_none() {
+            return self.screen.say(&format!("              {text}"));
+        }
+        self.lines.push_back(text.to_owned());
+        Ok(())
     }
 
     /// Draws the board again, on a terminal.
@@ -90,11 +103,8 @@ impl Stage {
     fn picture(&self, tasks: &[Row], width: usize) -> String {
         let mut picture = board(&self.screen, tasks);
         picture.push('\n');
-        let calendar = Calendar::here();
-        let plain = Screen::plain();
-        for event in &self.events {
-            let line = fit(&in_words(&plain, &calendar, event), width);
-            let _ = writeln!(picture, "{}", self.screen.paint(&line, Paint::Dim));
+        for line in &self.lines {
+            let _ = writeln!(picture, "{}", self.screen.paint(&fit(line, width), Paint::Dim));
         }
         let elapsed = human(now_usec().saturating_sub(self.began_usec) / 100_000 * 100_000);
         let _ = writeln!(picture, "{elapsed}");

@@ -95,6 +95,17 @@ impl NewTask {
     pub async fn create(&self, session: &Session) -> Result<(u64, bool), Failure> {
         Ok(session.manager.create_task(&self.title()?, &self.on_bus()?).await?)
     }
+
+    /// The same, for somebody who waits for it: a failure is told at once, and not tried again unless that
+    /// was asked for.
+    ///
+    /// # Errors
+    /// As [`NewTask::create`].
+    pub async fn create_attended(&self, session: &Session) -> Result<(u64, bool), Failure> {
+        let mut properties = self.on_bus()?;
+        properties.entry("FailureLimit").or_insert_with(|| 1_u32.into());
+        Ok(session.manager.create_task(&self.title()?, &properties).await?)
+    }
 }
 
 /// Puts a task on the board.

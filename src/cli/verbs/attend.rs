@@ -40,7 +40,7 @@ pub async fn run(session: &mut Session, run: &Run) -> Ended {
     }
     let mut interrupts = Interrupts::new()?;
     let mut follower = Follower::start(session).await?;
-    let (task, created) = run.new.create(follower.session()).await?;
+    let (task, created) = run.new.create_attended(follower.session()).await?;
     let program = follower.session().program();
     if !created {
         aside(&format!("task {task} has that key already: following it"));
@@ -236,7 +236,11 @@ impl Attendance {
             0 => String::new(),
             usec => format!("; again in {}", human(usec)),
         };
-        aside(&format!("run {} of task {} {}{again}", run.number("Run"), self.task, how_it_ended(run)));
+        let why = match (run.text("Outcome"), run.text_if_any("Error")) {
+            ("not_started" | "lost", Some(error)) => format!(": {}", line(error)),
+            _ => String::new(),
+        };
+        aside(&format!("run {} of task {} {}{why}{again}", run.number("Run"), self.task, how_it_ended(run)));
     }
 
     /// Waits for more output, or for news of the task.

@@ -145,6 +145,9 @@ pub fn paint_of_kind(kind: &str) -> Paint {
     }
 }
 
+/// What a run used is for programs: words leave it out.
+const USAGE: [&str; 3] = ["max_rss_kib", "system_usec", "user_usec"];
+
 /// A payload as `key=value` pairs; what is nested stays JSON.
 pub fn payload_in_words(payload: &str) -> String {
     let Ok(Value::Object(fields)) = serde_json::from_str(payload) else { return line(payload) };
@@ -153,7 +156,7 @@ pub fn payload_in_words(payload: &str) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let pairs = fields.iter().filter(|(_, value)| !value.is_null());
+    let pairs = fields.iter().filter(|(key, value)| !value.is_null() && !USAGE.contains(&key.as_str()));
     line(&pairs.map(|(key, value)| format!("{key}={}", word(value))).collect::<Vec<_>>().join(" "))
 }
 

@@ -10,6 +10,7 @@ use crate::cli::follow::Follower;
 use crate::cli::json::object;
 use crate::cli::render::{Page, Paint, line, paint_of_status};
 use crate::cli::row::Fields as _;
+use crate::cli::span::Calendar;
 use crate::cli::verbs::{Ended, tell};
 
 /// `drain`.
@@ -26,7 +27,7 @@ pub struct Drain {
 /// `backup`.
 #[derive(Args, Clone, Debug)]
 pub struct Backup {
-    /// The file's name in the state directory's backups
+    /// The copy's name [default: the present time]
     pub name: Option<String>,
 }
 
@@ -66,8 +67,9 @@ async fn until_idle(session: &mut Session) -> Ended {
 /// # Errors
 /// As [`drain`].
 pub async fn backup(session: &Session, backup: &Backup) -> Ended {
-    let name = backup.name.as_deref().unwrap_or_default();
-    let path = session.manager.backup(name, &Options::new()).await?;
+    let now = || Calendar::here().now().strftime("%Y%m%d-%H%M%S").to_string();
+    let name = backup.name.clone().unwrap_or_else(now);
+    let path = session.manager.backup(&name, &Options::new()).await?;
     tell(session, &json!({ "Path": path }), &line(&path))?;
     Ok(0)
 }
@@ -81,6 +83,7 @@ pub async fn status(session: &Session) -> Ended {
     let version = manager.version().await?;
     let boot = manager.boot_id().await?;
     let epoch = manager.epoch().await?;
+    let directory = manager.state_directory().await.unwrap_or_default();
     let draining = manager.draining().await?;
     let degraded = manager.degraded().await?;
     let workers = manager.workers().await.map_err(Failure::from).ok();
@@ -88,7 +91,7 @@ pub async fn status(session: &Session) -> Ended {
     if session.screen.json {
         let returned = json!({
             "Version": version, "BootId": boot, "Epoch": epoch, "Draining": draining, "Degraded": degraded,
-            "Workers": workers, "Stats": Value::Object(object(&stats)),
+            "Workers": workers, "StateDirectory": directory, "Stats": Value::Object(object(&stats)),
         });
         session.screen.print(&returned.to_string())?;
         return Ok(0);
@@ -110,6 +113,7 @@ pub async fn status(session: &Session) -> Ended {
     }
     page.field("workers", &workers.map_or(String::new(), |workers| workers.to_string()));
     page.field("board", &counts(session, &stats));
+    page.field("directory", &directory);
     page.field("boot", &boot);
     page.field("epoch", &epoch);
     session.screen.print(&page.into_text())?;
@@ -128,17 +132,13 @@ fn counts(session: &Session, stats: &Row) -> String {
     if parts.is_empty() { "empty".to_owned() } else { parts.join(", ") }
 }
 
-/// A count of GetStats, whether it is under the status's own word or under a capital.
-pub fn count_of(stats: &Row, status: &str) -> u64 {
+/// A count of GetStats, which begins each status with a capital.
+fn count_of(stats: &Row, status: &str) -> u64 {
     let mut capital = status.to_owned();
     if let Some(first) = capital.get_mut(..1) {
         first.make_ascii_uppercase();
     }
-    stats
-        .number_if_any(status)
-        .or_else(|| stats.number_if_any(&capital))
-        .or_else(|| stats.counts("Tasks").get(status).copied())
-        .unwrap_or(0)
+    stats.number(&capital)
 }
 
 fn degraded_in_words(reason: &str) -> &'static str {

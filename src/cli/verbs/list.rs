@@ -155,7 +155,7 @@ impl Board {
         self.table.row(vec![
             Cell::new(task.number("Task").to_string()),
             Cell::painted(status, paint_of_status(status)),
-            Cell::new(task.text("Queue")),
+            Cell::new(Some(task.text("Queue")).filter(|queue| *queue != "default").unwrap_or_default()),
             Cell::new(runs),
             Cell::new(short(self.calendar.since(task.number("CreatedUsec")))),
             Cell::new(task.text("Title")),
