@@ -89,34 +89,11 @@ fn hold(host: &HostProcesses, pid: i32, needle: &[u8]) -> io::Result<Option<PidF
     Ok((still && !handle.has_ended()?).then_some(handle))
 }
 
-/// Reads one environment. An empty one is believed of kernel threads, of what has ended, and of a process
-/// whose memory map says that it is empty.
+/// Reads one environment, until something is known: an exec or an exit may be under way.
 fn read(host: &HostProcesses, pid: i32) -> io::Result<Environment> {
-    let root = host.proc_root();
     for look in 0..LOOKS {
-        match root.read(pid, "environ") {
-            Ok(bytes) if !bytes.is_empty() => return Ok(Environment::Bytes(bytes)),
-            Ok(_) => {}
-            // What newer kernels say of a process without memory of its own.
-            Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => {}
-            Err(error) if refused(&error) => return Ok(Environment::Refused(error)),
-            Err(error) => {
-                return if has_ended(host, pid) { Ok(Environment::Bytes(Vec::new())) } else { Err(error) };
-            }
-        }
-        let stat = match Stat::read(root, pid) {
-            Ok(stat) => stat,
-            Err(_) if has_ended(host, pid) => return Ok(Environment::Bytes(Vec::new())),
-            Err(error) => return Err(error),
-        };
-        if stat.is_kernel_thread || stat.environment_end != 0 || has_ended(host, pid) {
-            return Ok(Environment::Bytes(Vec::new()));
-        }
-        if matches!(stat.state, b'Z' | b'X') {
-            // The leader has exited and given its memory back; other threads run on in the same memory.
-            if let Some(bytes) = of_other_threads(root, pid)? {
-                return Ok(Environment::Bytes(bytes));
-            }
+        if let Some(known) = look_once(host, pid)? {
+            return Ok(known);
         }
         if look < QUICK_LOOKS {
             rustix::thread::sched_yield();
@@ -127,19 +104,49 @@ fn read(host: &HostProcesses, pid: i32) -> io::Result<Environment> {
     Err(io::Error::other(format!("the environment of process {pid} could not be seen")))
 }
 
-fn of_other_threads(root: &ProcRoot, pid: i32) -> io::Result<Option<Vec<u8>>> {
-    let threads = match numbers(&root.of(pid, "task")) {
-        Ok(threads) => threads,
-        Err(_) => return Ok(None),
+/// Reads one environment once. An empty one is believed of kernel threads, of what has ended, and of a
+/// process whose memory map says that it is empty.
+fn look_once(host: &HostProcesses, pid: i32) -> io::Result<Option<Environment>> {
+    let root = host.proc_root();
+    let nothing = || Ok(Some(Environment::Bytes(Vec::new())));
+    let refusal = match root.read(pid, "environ") {
+        Ok(bytes) if !bytes.is_empty() => return Ok(Some(Environment::Bytes(bytes))),
+        Ok(_) => None,
+        // What newer kernels say of a process without memory of its own.
+        Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => None,
+        Err(error) if refused(&error) => Some(error),
+        Err(_) if has_ended(host, pid) => return nothing(),
+        Err(error) => return Err(error),
     };
-    for thread in threads.filter(|thread| *thread != pid) {
-        match root.read(pid, &format!("task/{thread}/environ")) {
-            Ok(bytes) if !bytes.is_empty() => return Ok(Some(bytes)),
-            Err(error) if refused(&error) => return Err(error),
-            Ok(_) | Err(_) => {}
+    let stat = match Stat::read(root, pid) {
+        Ok(stat) => stat,
+        Err(_) if has_ended(host, pid) => return nothing(),
+        Err(error) => return Err(error),
+    };
+    if stat.is_kernel_thread || (refusal.is_none() && stat.has_empty_environment) {
+        return nothing();
+    }
+    if matches!(stat.state, b'Z' | b'X') {
+        if has_ended(host, pid) {
+            return nothing();
+        }
+        // The leader has exited and given its memory back; other threads run on in the same memory.
+        if let Some(known) = of_other_threads(root, pid) {
+            return Ok(Some(known));
         }
     }
-    Ok(None)
+    Ok(refusal.map(Environment::Refused))
+}
+
+fn of_other_threads(root: &ProcRoot, pid: i32) -> Option<Environment> {
+    let threads = numbers(&root.of(pid, "task")).ok()?;
+    threads.filter(|thread| *thread != pid).find_map(|thread| {
+        match root.read(pid, &format!("task/{thread}/environ")) {
+            Ok(bytes) if !bytes.is_empty() => Some(Environment::Bytes(bytes)),
+            Err(error) if refused(&error) => Some(Environment::Refused(error)),
+            Ok(_) | Err(_) => None,
+        }
+    })
 }
 
 fn refused(error: &io::Error) -> bool {

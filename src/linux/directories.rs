@@ -1,7 +1,5 @@
 //! The daemon's own directories.
 
-#![expect(clippy::disallowed_methods, reason = "an adapter: it makes directories")]
-
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;

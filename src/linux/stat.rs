@@ -23,9 +23,9 @@ pub struct Stat {
     pub is_kernel_thread: bool,
     /// Field 22, clock ticks after the boot of the reader's time namespace.
     pub start_ticks: u64,
-    /// Field 51: where the environment ends; 0 without a memory map, while an exec is under way, or where
-    /// the reader may not know.
-    pub environment_end: u64,
+    /// Fields 50 and 51: the environment begins where it ends. Not so without a memory map, while an exec is
+    /// under way, or where the reader may not know: then both are 0.
+    pub has_empty_environment: bool,
 }
 
 impl Stat {
@@ -51,7 +51,7 @@ impl Stat {
             parent_pid: field(4)?.parse().ok()?,
             is_kernel_thread: field(9)?.parse::<u64>().ok()? & PF_KTHREAD != 0,
             start_ticks: field(22)?.parse().ok()?,
-            environment_end: field(51).and_then(|text| text.parse().ok()).unwrap_or(0),
+            has_empty_environment: field(50) == field(51) && field(51).is_some_and(|end| end != "0"),
         })
     }
 
@@ -82,7 +82,7 @@ mod tests {
             parent_pid: 7,
             is_kernel_thread: false,
             start_ticks: 4711,
-            environment_end: 37,
+            has_empty_environment: false,
         };
         let names: [&[u8]; 9] = [
             b"sh",
@@ -104,6 +104,16 @@ mod tests {
     fn a_kernel_thread_is_known_by_its_flag() {
         let of_thread = String::from_utf8(line(b"kthreadd")).unwrap().replace("4194560", "2129984");
         assert!(Stat::parse(of_thread.as_bytes()).unwrap().is_kernel_thread);
+    }
+
+    #[test]
+    fn an_environment_is_empty_only_where_there_is_a_place_for_it() {
+        let with = |end: &str| {
+            let text = String::from_utf8(line(b"sh")).unwrap().replace("36 37 0\n", end);
+            Stat::parse(text.as_bytes()).unwrap().has_empty_environment
+        };
+        assert!(with("37 37 0\n"));
+        assert!(!with("36 37 0\n") && !with("0 0 0\n") && !with("\n"));
     }
 
     #[test]

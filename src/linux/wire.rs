@@ -92,7 +92,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resu
     let mut control = SendAncillaryBuffer::new(&mut space);
     // The space is rounded up, so it may hold one more than the receiver takes.
     let fits = fds.len() <= HELLO_FDS;
-    if !fds.is_empty() && !(fits && control.push(SendAncillaryMessage::ScmRights(fds))) {
+    if !(fds.is_empty() || fits && control.push(SendAncillaryMessage::ScmRights(fds))) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors in one packet"));
     }
     rustix::io::retry_on_intr(|| {

@@ -82,7 +82,7 @@ fn a_command_that_is_not_there_or_cannot_be_executed() {
     assert_eq!(end, End::ExecFailed { errno: libc::EACCES, code: 126 });
 
     let field = Field::new();
-    fs::set_permissions(field.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(field.directory(), fs::Permissions::from_mode(0o755)).unwrap();
     let text = field.path("text");
     fs::write(&text, "\x7fELF but not really").unwrap();
     fs::set_permissions(&text, fs::Permissions::from_mode(0o755)).unwrap();
@@ -157,7 +157,7 @@ fn the_command_finds_nothing_of_ours() {
         "cat /proc/self/status; echo --; ls -l /proc/self/fd; echo --; cat /proc/$$/environ | tr '\\0' '\\n'
         echo --; cat /proc/self/oom_score_adj; umask; pwd; cat";
     let mut spec = field.spec(&["sh", "-c", script]);
-    spec.working_directory = field.directory.path().to_owned();
+    spec.working_directory = field.directory().to_owned();
     assert_eq!(field.run(&spec), End::Exited(Exit::Code(0)));
     let text = field.text("7.log");
     let parts: Vec<&str> = text.split("--\n").collect();
@@ -173,7 +173,7 @@ fn the_command_finds_nothing_of_ours() {
     assert_eq!(fds[0], "/dev/null");
     assert!(fds[1].starts_with("pipe:") && fds[1] == fds[2], "{fds:?}");
     assert_eq!(environment.lines().count(), spec.environment.len(), "{environment}");
-    assert_eq!(*rest, format!("0\n0022\n{}\n", field.directory.path().display()));
+    assert_eq!(*rest, format!("0\n0022\n{}\n", field.directory().display()));
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn the_supervisor_finds_nothing_of_ours() {
     assert_eq!(read("cmdline"), b"tenured-exec\x007\0");
     assert_eq!(read("comm"), b"tenured-exec\n");
     assert_eq!(fs::read_link(format!("/proc/{pid}/cwd")).unwrap().to_str(), Some("/"));
-    let directory = field.directory.path().display().to_string();
+    let directory = field.directory().display().to_string();
     let mut wanted = vec![
         "/dev/null".to_owned(),
         "/dev/null".to_owned(),

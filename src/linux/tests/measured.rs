@@ -1,7 +1,5 @@
 //! What a run costs. `cargo test --lib measured -- --ignored --nocapture` prints the figures.
 
-use std::path::PathBuf;
-
 use crate::core::record::End;
 use crate::core::retry::Exit;
 use crate::linux::clock::HostClock;
@@ -38,8 +36,10 @@ fn a_supervisor_stays_small_whatever_its_command_is_given() {
 #[test]
 #[ignore = "prints figures; they mean nothing on a busy host"]
 fn figures() {
+    /// Written by one command, to see how fast output is kept.
+    const BYTES: i64 = 2_000_000_000;
     let mut field = Field::new();
-    let real = PathBuf::from(std::env::current_exe().unwrap().parent().unwrap().join("../tenured-exec"));
+    let real = std::env::current_exe().unwrap().parent().unwrap().join("../tenured-exec");
     if real.exists() {
         field.launcher = Launcher::with_program(field.host.clone(), &real).unwrap();
     }
@@ -60,6 +60,10 @@ fn figures() {
         usec.sort_unstable();
         eprintln!("{what}: p50 {} us, p99 {} us", usec[usec.len() / 2], usec[usec.len() * 99 / 100]);
     }
+    let begun = now_usec();
+    field.run(&field.spec(&["head", "-c", &BYTES.to_string(), "/dev/zero"]));
+    eprintln!("output: {} MB/s", BYTES / (now_usec() - begun));
+    std::fs::remove_file(field.path("record")).unwrap();
     let launched = field.shell("read line </dev/zero");
     let rollup = rollup(&launched);
     eprintln!(

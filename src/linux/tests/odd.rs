@@ -12,7 +12,8 @@ use crate::core::ids::{Nonce, Pid};
 use crate::linux::pidfd::HostProcesses;
 use crate::linux::stat::Stat;
 use crate::linux::tests::recycled;
-use crate::ports::{Processes, Target};
+use crate::linux::tests::support::{Field, Subject};
+use crate::ports::{Held, Processes, Target};
 
 pub(crate) fn main(words: &[&CStr]) -> u8 {
     let words: Vec<&str> = words.iter().map(|word| word.to_str().unwrap()).collect();
@@ -24,6 +25,7 @@ pub(crate) fn main(words: &[&CStr]) -> u8 {
         ["setsid-bomb"] => setsid_bomb(),
         ["recycle"] => recycled::inside(),
         ["thread"] => thread(),
+        ["daemon", directory] => daemon(directory),
         ["closed"] => closed(),
         ["scan", since] => scan_beside(since.parse().unwrap()),
         other => panic!("no odd process called {other:?}"),
@@ -83,6 +85,16 @@ fn without_descriptors(pid: i64) {
     rustix::process::setrlimit(rustix::process::Resource::Nofile, none).unwrap();
     let (looked, handle) = host.open(Target::Pid(Pid::new(pid).unwrap()));
     say(&format!("{looked:?} {}", handle.is_some()));
+    until_stdin_ends();
+}
+
+/// Starts a command up to its gate and has other children beside it.
+fn daemon(directory: &str) {
+    let field = Field::at(directory.into());
+    let launched = field.shell("echo ran");
+    let mut beside = Subject::odd(&["named", "61"]);
+    beside.line();
+    say(&launched.supervisor.handle.pid().to_string());
     until_stdin_ends();
 }
 

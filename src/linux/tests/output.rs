@@ -132,7 +132,7 @@ fn output_that_finds_no_place_does_not_hold_the_command_up() {
 fn no_output_is_kept_where_none_is_asked_for() {
     let field = Field::new();
     let mut spec = field.spec(&["sh", "-c", "echo said; readlink /proc/self/fd/1 > there"]);
-    spec.working_directory = field.directory.path().to_owned();
+    spec.working_directory = field.directory().to_owned();
     spec.output = OutputTo::Nowhere;
     assert_eq!(field.run(&spec), End::Exited(Exit::Code(0)));
     assert!(!field.path("7.log").exists());

@@ -8,7 +8,7 @@ use crate::core::record::{BadRecord, End, Record};
 use crate::core::retry::Exit;
 use crate::linux::spawn::{Launched, Reaped, end_tree, reap};
 use crate::linux::stat::Stat;
-use crate::linux::tests::support::{Field, ended, eventually};
+use crate::linux::tests::support::{Field, Subject, ended, eventually};
 use crate::ports::{Held, Processes, Target};
 
 /// A second name of this very program, for shells.
@@ -70,9 +70,10 @@ fn asking_reaches_every_descendant() {
 
 #[test]
 fn c15_a_chain_of_setsid_forks_is_caught_up_with() {
-    for words in ["setsid-chain", "setsid-bomb"] {
+    let many = format!("for i in 1 2 3 4 5 6 7 8; do ({}) & done; wait", our_program("setsid-chain"));
+    for words in [our_program("setsid-chain"), our_program("setsid-bomb"), many] {
         let field = Field::new();
-        let spec = field.spec(&["bash", "-c", &our_program(words)]);
+        let spec = field.spec(&["bash", "-c", &words]);
         let Launched { supervisor, gate, .. } = field.launched(&spec);
         gate.open().unwrap();
         field.said("looping");
@@ -139,6 +140,19 @@ fn c20_the_command_dies_with_its_supervisor_and_what_is_left_is_found() {
         let left = field.carriers(&spec.nonce);
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     });
+}
+
+#[test]
+fn c24_a_daemon_that_is_killed_closes_the_gate() {
+    let field = Field::new();
+    let mut daemon = Subject::odd(&["daemon", field.directory().to_str().unwrap()]);
+    let supervisor: i64 = daemon.line().parse().unwrap();
+    let (_, supervisor) = field.host.open(Target::Pid(Pid::new(supervisor).unwrap()));
+    let (_, held) = field.host.open(Target::Pid(daemon.pid()));
+    field.host.signal(&held.unwrap(), libc::SIGKILL).unwrap();
+    ended("the supervisor", &supervisor.unwrap());
+    assert_eq!(field.record().end, End::GateClosed);
+    assert_eq!(field.text("7.log"), "");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -101,7 +101,9 @@ impl Drop for Subject {
 
 /// A directory, and a launcher whose `tenured-exec` is this very program.
 pub(super) struct Field {
-    pub(super) directory: tempfile::TempDir,
+    directory: PathBuf,
+    /// Removes the directory.
+    guard: Option<tempfile::TempDir>,
     pub(super) host: HostProcesses,
     pub(super) launcher: Launcher,
     /// What was launched; a test that fails leaves none of it behind.
@@ -122,12 +124,23 @@ impl Drop for Field {
 
 impl Field {
     pub(super) fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let guard = tempfile::tempdir().unwrap();
         // Other users get at what is for them.
-        fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        fs::set_permissions(guard.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let mut field = Self::at(guard.path().to_owned());
+        field.guard = Some(guard);
+        field
+    }
+
+    /// In a directory that another process looks after.
+    pub(super) fn at(directory: PathBuf) -> Self {
         let host = HostProcesses::default();
         let launcher = Launcher::find(host.clone()).unwrap();
-        Self { directory, host, launcher, supervisors: RefCell::default() }
+        Self { directory, guard: None, host, launcher, supervisors: RefCell::default() }
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// With a journal of the test's own.
@@ -136,7 +149,7 @@ impl Field {
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
+        self.directory.join(name)
     }
 
     pub(super) fn text(&self, name: &str) -> String {
