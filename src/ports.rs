@@ -105,6 +105,9 @@ pub trait Processes: Send + Sync {
 
 /// The exit records of the state directory.
 pub trait Records: Send + Sync {
-    /// The whole record of this run with this nonce, if there is one.
-    fn read(&self, run: RunId, nonce: &Nonce) -> Option<Record>;
+    /// The whole record of this run with this nonce; none where none was written, or not to its end.
+    ///
+    /// # Errors
+    /// Where it could not be read: then nothing is known of the end.
+    fn read(&self, run: RunId, nonce: &Nonce) -> std::io::Result<Option<Record>>;
 }

@@ -84,10 +84,12 @@ pub fn judge(epoch: &Epoch, remembered: Option<&Remembered>, now: &Witnesses) ->
     let nonce_differs = remembered.is_some_and(|old| now.nonce.as_deref() != Some(old.nonce.as_str()));
     let went_back = remembered.is_some_and(|old| now.boottime_ms < old.boottime_ms);
 
-    if id_differs && (nonce_differs || init_differs || went_back) {
+    // PID 1 and the clock of another namespace are other ones by their nature: they say nothing then.
+    let later = (init_differs || went_back) && !namespace_differs;
+    if id_differs && (nonce_differs || later) {
         return Boot::Other;
     }
-    if !id_differs && nonce_differs && (init_differs || went_back) {
+    if !id_differs && nonce_differs && later {
         return Boot::Other;
     }
     match (namespace_differs, id_differs, nonce_differs, init_differs, went_back) {
@@ -163,6 +165,14 @@ mod tests {
     fn c08_another_namespace_is_unknown() {
         assert_eq!(judged(|now| now.epoch.pid_namespace = 11), Boot::Unknown(Doubt::Namespace));
         assert_eq!(judged(|now| now.epoch.time_namespace = 21), Boot::Unknown(Doubt::Namespace));
+        // Its own PID 1, its own clock and its own, empty runtime directory: still only another view.
+        let container = |now: &mut Witnesses| {
+            now.epoch.pid_namespace = 11;
+            now.epoch.init_start_ticks = 900;
+            now.nonce = None;
+            now.boottime_ms = 5;
+        };
+        assert_eq!(judged(container), Boot::Unknown(Doubt::Namespace));
     }
 
     #[test]

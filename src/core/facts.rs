@@ -35,6 +35,8 @@ pub struct Observed {
     pub tree: Tree,
     /// The exit record of this run, whole and with its nonce.
     pub record: Option<Record>,
+    /// Whether there may be a record that could not be read: then the end is not known.
+    pub unread: bool,
     /// What a look at the process itself added, where a signal is due: it is not wholly the claimant's, or
     /// it holds another open claim.
     pub objection: Option<Objection>,
@@ -43,7 +45,7 @@ pub struct Observed {
 impl Observed {
     /// Where there is nothing to look at, or somebody else has it in hand.
     pub const fn nothing() -> Self {
-        Self { process: None, tree: Tree::Empty, record: None, objection: None }
+        Self { process: None, tree: Tree::Empty, record: None, unread: false, objection: None }
     }
 }
 
@@ -146,6 +148,9 @@ pub fn facts(row: &ClaimRow, observed: &Observed, context: &Context) -> Facts {
         // The end of a run clears its worker; that is no claim that never had one.
         worker = Worker::Gone;
     }
+    if worker == Worker::Gone && observed.unread {
+        worker = Worker::Unknown;
+    }
     if let (Worker::Alive(Proof::Proven), Some(objection)) = (worker, observed.objection) {
         worker = Worker::Alive(match objection {
             Objection::NotYours => Proof::NotYours,
@@ -203,11 +208,16 @@ fn stage(run: &RunPart, survivor: bool, context: &Context) -> Stage {
     if survivor {
         return Stage::Survivor;
     }
-    if run.stage != RunStage::Starting {
-        return Stage::Running;
-    }
+    let starting = run.stage == RunStage::Starting;
     let young = run.claimed_ms.is_none_or(|claimed| context.now.since(claimed) < limits::START_MS);
-    if context.in_hand && young { Stage::InHand } else { Stage::Starting }
+    // Its starter may have opened the gate already: until it hands the worker over, nobody else can see it.
+    if context.in_hand && (young || !starting) {
+        Stage::InHand
+    } else if starting {
+        Stage::Starting
+    } else {
+        Stage::Running
+    }
 }
 
 fn stop(task: Option<&TaskPart>, run: &RunPart, context: &Context) -> Option<Stop> {

@@ -84,7 +84,7 @@ fn context() -> Context {
 }
 
 fn seen(process: Seen) -> Observed {
-    Observed { process: Some(process), tree: Tree::Empty, record: None, objection: None }
+    Observed { process: Some(process), tree: Tree::Empty, record: None, unread: false, objection: None }
 }
 
 fn record(ended_ms: i64, end: record::End) -> Record {
@@ -265,6 +265,15 @@ fn an_end_on_record_before_a_reboot_is_an_end() {
 }
 
 #[test]
+fn an_end_that_cannot_be_read_is_not_known_in_any_boot() {
+    for identity in [Boot::Same, Boot::Other] {
+        let unread = Observed { unread: true, ..seen(Seen::Gone) };
+        let judged = facts(&row(), &unread, &Context { identity, ..context() });
+        assert_eq!(judged.worker, Worker::Unknown, "{identity:?}");
+    }
+}
+
+#[test]
 fn what_ends_after_the_host_began_to_go_down_is_lost() {
     let row = row();
     let shutting = Context { shutdown: Some(NOW.plus(-10)), ..context() };
@@ -298,6 +307,10 @@ fn a_start_is_in_hand_for_thirty_seconds() {
         |row: &ClaimRow, in_hand| facts(row, &seen(Seen::Gone), &Context { in_hand, ..context() }).stage;
     assert_eq!(stage(&row, true), Stage::InHand);
     assert_eq!(stage(&row, false), Stage::Starting);
+    run(&mut row).stage = RunStage::Running;
+    assert_eq!(stage(&row, true), Stage::InHand, "its gate is open and its starter still has it");
+    assert_eq!(stage(&row, false), Stage::Running);
+    run(&mut row).stage = RunStage::Starting;
     run(&mut row).claimed_ms = Some(NOW.plus(-30_000));
     assert_eq!(stage(&row, true), Stage::Starting);
 }

@@ -132,10 +132,11 @@ impl Engine {
         let work = move |tx: &mut Tx<'_>| owned.iter().map(|write| write.apply(tx, &when)).collect();
         let written: Vec<Option<Outcome>> = self.store.write_end("a sweep's decisions", work).await?;
         for ((at, write), outcome) in writes.iter().zip(written) {
+            let judged = &judged[*at];
             let Some(outcome) = outcome else {
+                self.owe_look_of(judged);
                 continue;
             };
-            let judged = &judged[*at];
             let Some(task) = task_of(judged) else {
                 continue;
             };
@@ -152,6 +153,14 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// The row changed after it was read: the verdict is void, and the next look decides anew.
+    fn owe_look_of(&mut self, judged: &Judged) {
+        if let Some(run) = &judged.row.run {
+            self.void.insert(run.run);
+            self.owe_look(run.run, 0);
+        }
     }
 
     fn released(&mut self, judged: &Judged, word: &'static str) {
@@ -235,12 +244,15 @@ impl Engine {
                 .collect()
         };
         let asked: Vec<Option<Basis>> = self.store.write_end("the cause of a stop", work).await?;
+        // Read before the first signal: who dies of it has ended after this moment, never before.
+        let when = self.desk.when();
         let mut sent = Vec::new();
         for ((at, _, rung, cause), asked) in signals.iter().zip(asked) {
+            let judged = &judged[*at];
             if asked.is_none() {
+                self.owe_look_of(judged);
                 continue;
             }
-            let judged = &judged[*at];
             let (Some(task), Some(run)) = (task_of(judged), &judged.row.run) else {
                 continue;
             };
@@ -259,14 +271,13 @@ impl Engine {
                 ),
             }
         }
-        self.record_signals(sent).await
+        self.record_signals(sent, when).await
     }
 
-    async fn record_signals(&self, sent: Vec<(RunId, Rung, Sent)>) -> Result<(), Error> {
+    async fn record_signals(&self, sent: Vec<(RunId, Rung, Sent)>, when: When) -> Result<(), Error> {
         if sent.is_empty() {
             return Ok(());
         }
-        let when = self.desk.when();
         let work = move |tx: &mut Tx<'_>| {
             sent.iter().try_for_each(|(run, rung, went)| {
                 sweep::signalled(tx, *run, Some(*rung), went.signal, went.pid, went.proof, &when)

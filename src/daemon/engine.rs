@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use crate::core::fault::Error;
+use crate::core::fingerprint::Seen;
 use crate::core::ids::RunId;
 use crate::core::limits;
 use crate::core::policy::Policy;
@@ -83,6 +84,10 @@ pub struct Engine {
     full_due: MonoMs,
     /// Whether everything was looked at once in this life.
     looked_once: bool,
+    /// When everything was looked at last.
+    looked_all: MonoMs,
+    /// Runs whose last verdict was void, because their row changed after it was read.
+    pub(super) void: HashSet<RunId>,
     touched: MonoMs,
     /// What was due up to then has been looked at.
     due_seen: MonoMs,
@@ -128,6 +133,8 @@ impl Engine {
             relooks: HashMap::new(),
             full_due: now,
             looked_once: false,
+            looked_all: now,
+            void: HashSet::new(),
             touched: now,
             due_seen: now,
             is_ending: false,
@@ -194,16 +201,17 @@ impl Engine {
         }
     }
 
-    /// Acts on what commits have changed.
+    /// Acts on what commits have changed. One that fails does not stand in the way of the others.
     pub async fn changed(&mut self, hints: &Hints) -> Result<(), Error> {
+        let mut outcome = Ok(());
         for run in &hints.look {
             let passes = self.desk.policy().passes;
-            self.look(*run, passes).await?;
+            outcome = outcome.and(self.look(*run, passes).await.map(drop));
         }
         if hints.ready {
-            self.dispatch().await?;
+            outcome = outcome.and(self.dispatch().await.map(drop));
         }
-        Ok(())
+        outcome
     }
 
     /// Looks at what is due, at everything once per interval, and starts what may start.
@@ -212,6 +220,8 @@ impl Engine {
         let interval_ms = self.desk.policy().interval_ms;
         let late = armed_for.is_some_and(|armed| now.since(armed) > interval_ms);
         if now >= self.full_due {
+            // One that fails is tried again after a pause, not at once.
+            self.full_due = now.plus(RETRY_MS);
             let request = SweepRequest { passes: None, dispatch: true, preview: false };
             let report = self.sweep(request).await?;
             self.keep_house(&report).await?;
@@ -225,23 +235,24 @@ impl Engine {
             }
             !due
         });
+        let mut outcome = Ok(());
         for run in owed {
             let launched = self.observer.handle(run, Part::Supervisor).is_some();
             let passes = apply::on_exit(self.desk.policy().passes, launched);
-            self.look_late(run, passes, late).await?;
+            outcome = outcome.and(self.look_late(run, passes, late).await.map(drop));
         }
         let epoch = self.boots.epoch().clone();
         let passes = self.desk.policy().passes;
         let selection = sweep::Selection::Due { now, epoch };
         self.due_seen = now;
-        self.examine(selection, Round { now, passes, late }).await?;
+        outcome = outcome.and(self.examine(selection, Round { now, passes, late }).await.map(drop));
         if passes.has(Pass::Promote) {
-            self.promote().await?;
+            outcome = outcome.and(self.promote().await.map(drop));
         }
         if passes.has(Pass::Dispatch) {
-            self.dispatch().await?;
+            outcome = outcome.and(self.dispatch().await.map(drop));
         }
-        Ok(())
+        outcome
     }
 
     /// The nearest due times: of the loop's own, and of the board's.
@@ -259,7 +270,7 @@ impl Engine {
         let now = self.now();
         let policy = self.desk.policy();
         let passes = request.passes.unwrap_or(policy.passes);
-        let late = !self.looked_once || now.since(self.full_due) > policy.interval_ms;
+        let late = !self.looked_once || now.since(self.looked_all) > 2 * policy.interval_ms;
         let round = Round { now, passes, late };
         let mut report = if request.preview {
             self.foresee(round, request.dispatch).await?
@@ -300,16 +311,18 @@ impl Engine {
         // A sweep with passes of its own does not stand for the daemon's.
         if as_configured {
             self.looked_once = true;
+            self.looked_all = round.now;
             self.due_seen = round.now;
             self.full_due = round.now.plus(self.desk.policy().interval_ms);
         }
         self.say_doubts(&judged.0);
         let mut report = judged.1;
+        // A full disk refuses new work; what ended is on the board all the same, and is told.
         if round.passes.has(Pass::Promote) {
-            report.promoted = self.promote().await?;
+            report.promoted = unless_refused(self.promote().await)?;
         }
         if dispatch && round.passes.has(Pass::Dispatch) {
-            report.started = self.dispatch().await?;
+            report.started = unless_refused(self.dispatch().await)?;
         }
         Ok(report)
     }
@@ -333,12 +346,20 @@ impl Engine {
         Ok((judged, report))
     }
 
+    /// Sees to it that a run is looked at soon.
+    pub(super) fn owe_look(&mut self, run: RunId, in_ms: i64) {
+        let due = self.now().plus(in_ms);
+        let owed = self.relooks.entry(run).or_insert(due);
+        *owed = due.min(*owed);
+    }
+
     async fn look(&mut self, run: RunId, passes: Passes) -> Result<Option<Verdict>, Error> {
         self.look_late(run, passes, false).await
     }
 
     async fn look_late(&mut self, run: RunId, passes: Passes, late: bool) -> Result<Option<Verdict>, Error> {
         let round = Round { now: self.now(), passes, late };
+        self.void.remove(&run);
         let examined = self.examine(sweep::Selection::Run(run), round).await;
         if examined.is_err() {
             // The board could not take it now; the claim stays and the look is owed.
@@ -398,6 +419,8 @@ impl Engine {
                 return;
             }
             Ok(Some(Verdict::Hold(_))) => Ok(Outcome::Held),
+            // Not written: the next look, which is owed, decides anew.
+            Ok(Some(Verdict::Release { .. })) if self.void.contains(&run) => Ok(Outcome::Stopping),
             Ok(Some(Verdict::Release { .. } | Verdict::Forget) | None) => Ok(Outcome::Released),
             Ok(Some(Verdict::Keep | Verdict::Extend | Verdict::Signal(..))) => Ok(Outcome::Stopping),
             Err(error) => Err(error),
@@ -421,20 +444,22 @@ impl Engine {
             return refuse(format!("run {run} has ended; nothing was sent"));
         };
         let objection = self.observer.objection(part);
-        if judged.facts.worker != Worker::Alive(Proof::Proven) || objection.is_some() {
+        // A tree that lives proves nothing about who has the leader's number.
+        let is_itself = judged.observed.process == Some(Seen::Same);
+        if !is_itself || judged.facts.worker != Worker::Alive(Proof::Proven) || objection.is_some() {
             return refuse(format!("the worker of run {run} cannot be proven now; nothing was sent"));
         }
         let Some(handle) = self.observer.handle(run, Part::Worker) else {
             return refuse(format!("run {run} has no process yet; nothing was sent"));
         };
+        let when = self.desk.when();
         let sent = self.through(&handle, signal, proof(&part.worker));
         let Some(sent) = sent.map_err(|error| host_fault("sending a signal", error))? else {
             return refuse(format!("the worker of run {run} has just ended; nothing was sent"));
         };
-        let when = self.desk.when();
         let work =
             move |tx: &mut Tx<'_>| sweep::signalled(tx, run, None, sent.signal, sent.pid, sent.proof, &when);
-        self.store.write("that a signal went out", work).await?;
+        self.store.write_end("that a signal went out", work).await?;
         Ok(Outcome::Done)
     }
 
@@ -494,7 +519,9 @@ impl Engine {
             Started::Running { worker, supervisor } => {
                 self.observer.adopt(run, worker, supervisor);
                 self.watch_run(run);
-                self.desk.set_workers(u32::try_from(self.watchers.len()).unwrap_or(u32::MAX));
+                // A stop or a word that came while its starter had it was left for now.
+                let passes = self.desk.policy().passes;
+                self.look(run, passes).await?;
             }
             Started::Shut { worker, supervisor } => {
                 // The child ends by itself, since its gate is gone; its end brings the next look.
@@ -502,7 +529,8 @@ impl Engine {
                 self.watch_run(run);
                 self.relooks.insert(run, self.now().plus(RETRY_MS));
             }
-            Started::Nothing => {}
+            // The board knows, unless it could not take it.
+            Started::Nothing => self.owe_look(run, 0),
         }
         self.dispatch().await?;
         Ok(())
@@ -590,6 +618,14 @@ impl Engine {
         self.full_due = self.full_due.min(self.now().plus(self.desk.policy().interval_ms));
         self.dispatch().await?;
         Ok(Outcome::Done)
+    }
+}
+
+/// What a full disk refused is nothing that was done; everything else is as it is.
+fn unless_refused<T: Default>(done: Result<T, Error>) -> Result<T, Error> {
+    match done {
+        Err(Error::Refused(Refusal::ReadOnly)) => Ok(T::default()),
+        done => done,
     }
 }
 

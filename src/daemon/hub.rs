@@ -36,10 +36,11 @@ impl Hub {
             let mut hints = self.hints.lock().unwrap_or_else(PoisonError::into_inner);
             for change in changes {
                 match change {
-                    // Hints for the bus; the loop has made these itself or needs none.
-                    Change::Task(_) | Change::RunEnded(_) => continue,
+                    // For the bus alone.
+                    Change::Task(_) => continue,
                     Change::Ready => hints.ready = true,
-                    Change::Look(run) => drop(hints.look.insert(*run)),
+                    // What has ended is let go of, also where its worker said so and no sweep did.
+                    Change::Look(run) | Change::RunEnded(run) => drop(hints.look.insert(*run)),
                     Change::Due => hints.due = true,
                 }
                 wake = true;

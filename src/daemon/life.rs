@@ -138,8 +138,8 @@ async fn wait(inputs: &mut Inputs, alarm: &WallAlarm, span: Option<Duration>) ->
             None => pending().await,
         }
     };
+    // Not biased: a flood of one kind keeps none of the others waiting.
     tokio::select! {
-        biased;
         _ = inputs.signals.terminate.recv() => Woken::Leave,
         _ = inputs.signals.interrupt.recv() => Woken::Leave,
         Some(()) = inputs.leave.recv() => Woken::Leave,

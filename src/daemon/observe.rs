@@ -127,21 +127,31 @@ impl<P: Processes> Observer<P> {
         if identity == Boot::Other {
             // Nothing of another boot lives, and its pids are not looked at.
             let process = run.worker_pid.map(|_| Seen::Gone);
-            return Observed { process, tree: Tree::Empty, record: self.record(run), objection: None };
+            let (record, unread) = self.record(run);
+            return Observed { process, tree: Tree::Empty, record, unread, objection: None };
         }
         let process = run.worker_pid.map(|pid| self.see(run.run, Part::Worker, pid, &run.worker, identity));
         if process == Some(Seen::Same) {
             let tree = if run.launched { Tree::Populated } else { Tree::Empty };
-            return Observed { process, tree, record: None, objection: None };
+            return Observed { process, tree, record: None, unread: false, objection: None };
         }
-        let record = self.record(run);
-        let tree = self.tree(run, record.is_some(), identity, now);
-        Observed { process, tree, record, objection: None }
+        let (record, unread) = self.record(run);
+        let tree = if unread { Tree::Unknown } else { self.tree(run, record.is_some(), identity, now) };
+        Observed { process, tree, record, unread, objection: None }
     }
 
-    fn record(&self, run: &RunPart) -> Option<Record> {
-        let nonce = run.nonce.as_ref().filter(|_| run.launched)?;
-        self.records.read(run.run, nonce)
+    /// The record, and whether there may be one that could not be read: that must not be taken for none.
+    fn record(&self, run: &RunPart) -> (Option<Record>, bool) {
+        let Some(nonce) = run.nonce.as_ref().filter(|_| run.launched) else {
+            return (None, false);
+        };
+        match self.records.read(run.run, nonce) {
+            Ok(record) => (record, false),
+            Err(error) => {
+                tracing::warn!(TENURED_RUN = run.run.get(), %error, "cannot read an exit record; leaving the claim, will look again");
+                (None, true)
+            }
+        }
     }
 
     fn see(&mut self, run: RunId, part: Part, number: i64, stored: &Stored, identity: Boot) -> Seen {
@@ -152,13 +162,20 @@ impl<P: Processes> Observer<P> {
             return Seen::Unknown;
         }
         let looked = self.look(run, part, pid, stored);
-        match identity {
+        let seen = match identity {
             // In doubt about the boot only ESRCH says something.
             Boot::Unknown(_) if looked == Looked::Gone => Seen::Gone,
             Boot::Unknown(_) => Seen::Unknown,
             Boot::Same | Boot::Other => stored.compare(looked, true),
             Boot::Absent => stored.compare(looked, false),
+        };
+        if seen == Seen::Other
+            && let Some(holding) = self.holdings.get_mut(&run)
+        {
+            // A stranger's handle is not kept: nothing of this run may ever go through it.
+            holding.parts.remove(&part);
         }
+        seen
     }
 
     /// Looks through the handle that is held for exactly these cells, else opens the pid.
@@ -197,7 +214,8 @@ impl<P: Processes> Observer<P> {
         let Some(nonce) = &run.nonce else {
             return Tree::Empty;
         };
-        self.scan(run.run, nonce, now)
+        let since = start_ticks(&run.supervisor).or_else(|| start_ticks(&run.worker));
+        self.scan(run.run, nonce, since, now)
     }
 
     /// What is seen of the supervisor: as the row names it; for a run that never got that far, as it was held at its start.
@@ -214,8 +232,13 @@ impl<P: Processes> Observer<P> {
 
     /// Looks for what the dead supervisor left. One empty scan proves nothing: a process may have been
     /// forking past it.
-    fn scan(&mut self, run: RunId, nonce: &Nonce, now: MonoMs) -> Tree {
-        let found = self.processes.carriers(nonce);
+    ///
+    /// What is older than the run's own processes is no part of it, whether it can be read or not.
+    fn scan(&mut self, run: RunId, nonce: &Nonce, since_ticks: Option<u64>, now: MonoMs) -> Tree {
+        let found = match since_ticks {
+            Some(ticks) => self.processes.carriers_since(nonce, ticks),
+            None => self.processes.carriers(nonce),
+        };
         let holding = self.holdings.entry(run).or_default();
         match found {
             Err(error) => {
@@ -269,6 +292,14 @@ impl<P: Processes> Observer<P> {
     /// The processes themselves, for sending.
     pub fn processes(&self) -> &P {
         &self.processes
+    }
+}
+
+/// When a process of the run itself began; ticks of another boot never get here.
+const fn start_ticks(stored: &Stored) -> Option<u64> {
+    match stored {
+        Stored::Proven(print) => Some(print.start_ticks),
+        Stored::None | Stored::Absent | Stored::Unverified | Stored::StartOnly(_) | Stored::Named(_) => None,
     }
 }
 

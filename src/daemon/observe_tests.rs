@@ -118,11 +118,14 @@ impl Processes for Model {
 }
 
 #[derive(Default)]
-struct Shelf(Mutex<Option<Record>>);
+struct Shelf(Mutex<Option<Record>>, Mutex<bool>);
 
 impl Records for Shelf {
-    fn read(&self, run: RunId, nonce: &Nonce) -> Option<Record> {
-        self.0.lock().unwrap().clone().filter(|record| record.run == run && record.nonce == *nonce)
+    fn read(&self, run: RunId, nonce: &Nonce) -> io::Result<Option<Record>> {
+        if *self.1.lock().unwrap() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(self.0.lock().unwrap().clone().filter(|record| record.run == run && record.nonce == *nonce))
     }
 }
 
@@ -226,6 +229,7 @@ fn c02_a_recycled_pid_is_another_process_also_through_a_held_handle() {
     assert_eq!(look(&mut observer, &run, 0).0, Some(Seen::Gone), "the held process has ended");
     observer.forget(run.run);
     assert_eq!(look(&mut observer, &run, 0).0, Some(Seen::Other), "and the number is another's");
+    assert!(observer.handle(run.run, Part::Worker).is_none(), "whom nobody can reach through this run");
 }
 
 #[test]
@@ -308,6 +312,18 @@ fn c20_without_a_record_two_scans_a_second_apart_must_find_nothing() {
     model.end(70);
     assert_eq!(look(&mut observer, &launched(), 1_500).1, Tree::Unknown, "the second begins anew");
     assert_eq!(look(&mut observer, &launched(), 2_500).1, Tree::Empty);
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_not_taken_for_none() {
+    let (_model, shelf, mut observer) = observer();
+    *shelf.0.lock().unwrap() = Some(record());
+    *shelf.1.lock().unwrap() = true;
+    for at_ms in [0, 2_000, 4_000] {
+        assert_eq!(look(&mut observer, &launched(), at_ms).1, Tree::Unknown);
+    }
+    *shelf.1.lock().unwrap() = false;
+    assert_eq!(look(&mut observer, &launched(), 5_000).1, Tree::Empty);
 }
 
 #[test]

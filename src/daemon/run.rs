@@ -258,7 +258,8 @@ async fn judge_boots(
         let shutdown = boots::shutdown_of(tx, boot)?;
         Ok((boot, shutdown))
     };
-    let (boot, shutdown) = attempt!("cannot remember this boot", store.write("this boot", work).await);
+    // Also on a full disk: the ends of runs are still to be recorded in this boot.
+    let (boot, shutdown) = attempt!("cannot remember this boot", store.write_end("this boot", work).await);
     judged.adopt(boot);
     Ok((judged, ThisBoot { epoch, boot }, shutdown))
 }

@@ -10,7 +10,7 @@ use crate::core::fault::{Error, Fault};
 use crate::core::fingerprint::{Epoch, Fingerprint, Looked, Stored};
 use crate::core::ids::{RunId, Uid};
 use crate::core::limits;
-use crate::core::spec::Resource;
+use crate::core::spec::{Launch, Output, Resource};
 use crate::core::state_dir::StateDir;
 use crate::linux::account::{self, Account, NoAccount};
 use crate::linux::pidfd::PidFd;
@@ -75,13 +75,8 @@ impl Starter {
     /// Starts one claim.
     pub async fn start(&self, start: Start) -> Started {
         let run = start.run;
-        let spec = match self.launch_spec(start) {
-            Ok(spec) => spec,
-            Err(failed) => return self.not_started(run, failed).await,
-        };
-        let uid = spec.credentials.as_ref().map_or(self.own_uid, |credentials| credentials.uid);
-        let launched = match self.launch(spec).await {
-            Ok(launched) => launched,
+        let (uid, launched) = match self.launch(start).await {
+            Ok(made) => made,
             Err(failed) => return self.not_started(run, failed).await,
         };
         let worker = self.proven(launched.command);
@@ -101,14 +96,20 @@ impl Starter {
         Started::Running { worker, supervisor }
     }
 
-    async fn launch(&self, spec: LaunchSpec) -> Result<Launched, Failed> {
-        let launcher = Arc::clone(&self.launcher);
-        let made = tokio::task::spawn_blocking(move || launch(&launcher, &spec)).await;
-        match made {
-            Ok(Ok(launched)) => Ok(launched),
-            Ok(Err(error @ LaunchError::Setup { .. })) => Err(Failed::Task(in_full(&error))),
-            Ok(Err(error @ LaunchError::Host { .. })) => Err(Failed::Host(in_full(&error))),
-            Err(error) => Err(Failed::Host(in_full(&error))),
+    /// The name service and the child are waited for where that holds up nobody else.
+    async fn launch(&self, start: Start) -> Result<(Uid, Launched), Failed> {
+        let starter = self.clone();
+        let made = tokio::task::spawn_blocking(move || starter.launch_here(start)).await;
+        made.unwrap_or_else(|error| Err(Failed::Host(in_full(&error))))
+    }
+
+    fn launch_here(&self, start: Start) -> Result<(Uid, Launched), Failed> {
+        let spec = self.launch_spec(start)?;
+        let uid = spec.credentials.as_ref().map_or(self.own_uid, |credentials| credentials.uid);
+        match launch(&self.launcher, &spec) {
+            Ok(launched) => Ok((uid, launched)),
+            Err(error @ LaunchError::Setup { .. }) => Err(Failed::Task(in_full(&error))),
+            Err(error @ LaunchError::Host { .. }) => Err(Failed::Host(in_full(&error))),
         }
     }
 
@@ -170,6 +171,12 @@ impl Starter {
         let program = &start.spec.program;
         if let Some(resource) = program.resources.keys().next() {
             return Err(Failed::Task(no_cgroup(*resource)));
+        }
+        if program.launch.unwrap_or(self.desk.policy().launch) == Launch::Scope {
+            return Err(Failed::Task(NO_SCOPES.to_owned()));
+        }
+        if program.output == Some(Output::Journal) {
+            return Err(Failed::Task(NO_JOURNAL.to_owned()));
         }
         let account = account::find(start.owner_uid, program.user.as_deref(), program.group.as_deref());
         let account = account.map_err(|error| match error {
@@ -233,6 +240,9 @@ impl Starter {
         variables.into_iter().map(|(key, value)| format!("{key}={value}")).collect()
     }
 }
+
+const NO_SCOPES: &str = "this daemon starts no scopes; use Launch=direct or Launch=auto";
+const NO_JOURNAL: &str = "this daemon writes no output to the journal; use Output=file";
 
 fn no_cgroup(resource: Resource) -> String {
     format!(

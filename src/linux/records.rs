@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "an adapter: it reads and removes the records")]
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 
 use crate::core::ids::{Nonce, RunId};
 use crate::core::record::{RECORD_BYTES, Record};
@@ -11,12 +11,16 @@ use crate::core::state_dir::StateDir;
 use crate::ports::Records;
 
 impl Records for StateDir {
-    fn read(&self, run: RunId, nonce: &Nonce) -> Option<Record> {
-        let file = fs::File::open(self.record(run, nonce)).ok()?;
+    fn read(&self, run: RunId, nonce: &Nonce) -> io::Result<Option<Record>> {
+        let file = match fs::File::open(self.record(run, nonce)) {
+            Ok(file) => file,
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
         let mut bytes = Vec::with_capacity(RECORD_BYTES);
-        file.take(RECORD_BYTES as u64).read_to_end(&mut bytes).ok()?;
-        let record = Record::parse(&bytes).ok()?;
-        (record.run == run && record.nonce == *nonce).then_some(record)
+        file.take(RECORD_BYTES as u64).read_to_end(&mut bytes)?;
+        let record = Record::parse(&bytes).ok();
+        Ok(record.filter(|record| record.run == run && record.nonce == *nonce))
     }
 }
 
@@ -25,7 +29,7 @@ pub fn remove(state: &StateDir, run: RunId, nonce: &Nonce) {
     let path = state.record(run, nonce);
     match fs::remove_file(&path) {
         Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "cannot remove an exit record; leaving it")
         }
