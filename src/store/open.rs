@@ -364,6 +364,9 @@ fn make_board(state: &StateDir, steps: &[&str]) -> Result<(), OpenError> {
     make_file(&fresh)?;
     let mut connection = connect(&fresh).map_err(sqlite)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(sqlite)?;
+    // In its final mode before it has its name: the change of mode has a rollback journal of its own.
+    let _: String =
+        connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(sqlite)?;
     migrate::migrate(&mut connection, 0, steps).map_err(sqlite)?;
     connection.close().map_err(|(_, source)| sqlite(source))?;
     fs::rename(&fresh, &path).map_err(io)?;

@@ -247,7 +247,7 @@ fn c08_a_daemon_in_another_pid_namespace_knows_nothing_of_the_old_rows() {
 fn c09_a_reboot_behind_the_same_boot_id_is_a_reboot() {
     let mut host = Host::start();
     let mut stranger = Decoy::start(Kind::Stubborn);
-    let (task, run) = host.client().held_by(&stranger, &options! { "MaxRuntimeUsec" => 1_000_u64 });
+    let (task, run) = host.client().held_by(&stranger, &Options::new());
     // boot_id, pid and ticks coincide; the nonce and CLOCK_BOOTTIME do not.
     host.reboot(false);
     let board = host.board();

@@ -15,6 +15,9 @@ use nix::unistd::Pid;
 
 use super::wait::eventually;
 
+/// SIGRTMAX: sent by the tests alone.
+const MARK: i32 = 64;
+
 /// What a decoy does on TERM. Anything else it only records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -84,9 +87,19 @@ impl Decoy {
         }
     }
 
-    /// The signals it got, in order; KILL last if that ended it.
+    /// The signals it got, in order; KILL last if that ended it. Whatever was sent before this call is
+    /// among them: a mark is sent after it, of the highest number, which is taken last.
     pub fn received(&mut self) -> Vec<i32> {
+        if self.lives() {
+            send_mark(self.pid);
+            eventually("the decoy to take the mark", || {
+                self.read();
+                let passed = self.seen.contains(&MARK) || !self.lives();
+                if passed { Ok(()) } else { Err(format!("it got {:?}", self.seen)) }
+            });
+        }
         self.read();
+        self.seen.retain(|signal| *signal != MARK);
         let mut all = self.seen.clone();
         if let Some(WaitStatus::Signaled(_, signal, _)) = self.poll() {
             all.push(signal as i32);
@@ -102,7 +115,7 @@ impl Decoy {
     /// Waits until it has ended, and reaps it.
     pub fn wait(&mut self) {
         eventually("the decoy to end", || {
-            if self.lives() { Err(format!("it got {:?}", self.received())) } else { Ok(()) }
+            if self.lives() { Err(format!("it got {:?}", self.seen)) } else { Ok(()) }
         });
     }
 
@@ -158,6 +171,14 @@ fn clone_child(pid: Option<u32>) -> std::io::Result<u32> {
     // and makes async-signal-safe system calls only.
     let number = unsafe { libc::syscall(libc::SYS_clone3, &raw mut how, size_of::<libc::clone_args>()) };
     u32::try_from(number).map_err(|_| std::io::Error::last_os_error())
+}
+
+/// It may find that the process has ended.
+fn send_mark(pid: u32) {
+    let pidfd = super::kernel::pidfd(pid);
+    let nothing = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: a system call on a descriptor that lives through it, without any memory of ours.
+    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), MARK, nothing, 0) };
 }
 
 /// What the child is. Nothing here may allocate or take a lock: another thread may have held it.
