@@ -40,6 +40,8 @@ mod full_tests;
 #[cfg(test)]
 mod open_tests;
 #[cfg(test)]
+mod release_tests;
+#[cfg(test)]
 mod start_tests;
 #[cfg(test)]
 mod sweep_tests;

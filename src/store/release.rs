@@ -158,7 +158,10 @@ fn end_run(
              worker_pid = iif(?8, worker_pid, NULL), worker_fingerprint = iif(?8, worker_fingerprint, NULL),
              supervisor_pid = iif(?8, supervisor_pid, NULL),
              supervisor_fingerprint = iif(?8, supervisor_fingerprint, NULL),
-             leader_gone_ms = iif(?8, ifnull(leader_gone_ms, ?10), NULL), version = version + 1
+             leader_gone_ms = iif(?8, ifnull(leader_gone_ms, ?10), NULL),
+             stop_cause = iif(?8, NULL, stop_cause), stop_reason = iif(?8, NULL, stop_reason),
+             stop_urgency = iif(?8, 0, stop_urgency), term_ms = iif(?8, NULL, term_ms),
+             kill_ms = iif(?8, NULL, kill_ms), version = version + 1
          WHERE run = ?1",
         params![
             run.run,
