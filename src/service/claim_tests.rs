@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use crate::core::fault::Error;
 use crate::core::ids::TaskId;
+use crate::core::plan::Basis;
 use crate::core::refusal::Refusal;
+use crate::core::retry::Outcome as RunOutcome;
 use crate::core::spec::{Program, TaskSpec};
 use crate::core::state::Status;
 use crate::core::view::{Outcome, QueueChange, Word};
 use crate::service::testing::{ANNA, BERT, Office, ROOT, spec, wanted, wanted_for};
 use crate::service::types::{ClaimRequest, WorkerGiven};
+use crate::store::sweep::{self, Ending, Selection};
 
 fn refused<T: std::fmt::Debug>(answer: Result<T, Error>) -> Refusal {
     match answer {
@@ -206,4 +209,22 @@ async fn a_launched_run_takes_no_other_worker() {
         refused(office.desk.set_worker(&ANNA, run, given).await),
         Refusal::InvalidArgument { .. }
     ));
+}
+
+#[tokio::test]
+async fn a_heartbeat_succeeds_though_another_task_names_the_run() {
+    let office = Office::new();
+    office.task(&ANNA, "hers").await;
+    let (_, run) = office.claim(&ANNA).await;
+    office.board.by_hand(&format!(
+        "INSERT INTO tasks (status, queue, title, run, failures, max_runtime_ms)
+         VALUES ('running', 'default', 'an impostor', {run}, 0, NULL)"
+    ));
+    let basis = Basis { task: Some((TaskId::new(2), 0)), run: Some((run, 1)) };
+    let when = office.desk.when();
+    let work = move |tx: &mut crate::store::Tx<'_>| {
+        sweep::release(tx, &basis, &Ending::of(RunOutcome::Reconciled), &when)
+    };
+    assert!(office.board.store.write_end("a repair", work).await.unwrap().is_some());
+    office.desk.heartbeat(&ANNA, run, None).await.expect("its claim is good");
 }

@@ -67,15 +67,30 @@ pub fn release(
     Ok(Some(settlement))
 }
 
-/// The row of a basis, if it is still what it was.
+/// The row of a basis, if it is still what it was. A run that holds another task in good order is no part of
+/// it, whatever the basis says: a task that names it does not take it from the other.
 pub(super) fn current(snapshot: &Snapshot<'_>, basis: &Basis) -> Result<Option<ClaimRow>, Error> {
     let mut found = Vec::new();
     let numbers = params![basis.task.map(|(task, _)| task), basis.run.map(|(run, _)| run)];
     rows::read(snapshot, rows::PAIR, numbers, &mut found)?;
-    let Some(row) = found.pop() else { return Ok(None) };
+    let Some(mut row) = found.pop() else { return Ok(None) };
     let task_holds = basis.task == row.task.as_ref().map(|task| (task.task, task.version));
     let run_holds = basis.run == row.run.as_ref().map(|run| (run.run, run.version));
+    if let (Some(task), Some(run)) = (&row.task, &row.run)
+        && run.task != task.task
+        && holds_its_task(snapshot, run)?
+    {
+        row.run = None;
+    }
     Ok((task_holds && run_holds).then_some(row))
+}
+
+fn holds_its_task(snapshot: &Snapshot<'_>, run: &RunPart) -> Result<bool, Error> {
+    snapshot.is_any(
+        "looking for the task that a run holds",
+        "SELECT 1 FROM tasks WHERE task = ?1 AND run = ?2 AND status = 'running'",
+        params![run.task, run.run],
+    )
 }
 
 /// Writes what happened; returns the event that puts the task in its line.
@@ -140,7 +155,8 @@ const fn exit_columns(exit: Option<Exit>) -> (Option<i32>, Option<i32>) {
 }
 
 /// Ends the run's row. Its claim's columns are cleared, unless its worker lives on and is still to be looked
-/// after; what people want to know of it later is kept beside.
+/// after; what people want to know of it later is kept beside. The stop that ended the claim is over for such
+/// a worker: the reaper begins its own ladder, after the linger time.
 fn end_run(
     tx: &mut Tx<'_>,
     run: &RunPart,
