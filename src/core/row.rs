@@ -54,7 +54,7 @@ pub struct RunPart {
     pub task: TaskId,
     /// Who claimed.
     pub claimant: Option<String>,
-    /// The uid that claimed; a registered worker must belong to it.
+    /// Whom a registered worker must belong to: the uid that registered it, else the one that claimed.
     pub claimant_uid: Option<Uid>,
     /// The lease's end.
     pub lease_expires_ms: Option<MonoMs>,

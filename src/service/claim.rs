@@ -209,6 +209,6 @@ pub fn set_worker(
         }
     }
     refuse_busy(tx, *pid, stored, Some(run))?;
-    runs::register(tx, &state, (*pid, stored), when)?;
+    runs::register(tx, &state, (*pid, stored), caller.uid, when)?;
     Ok(Outcome::Done)
 }

@@ -228,3 +228,22 @@ async fn a_heartbeat_succeeds_though_another_task_names_the_run() {
     assert!(office.board.store.write_end("a repair", work).await.unwrap().is_some());
     office.desk.heartbeat(&ANNA, run, None).await.expect("its claim is good");
 }
+
+#[tokio::test]
+async fn a_worker_must_belong_to_whoever_registered_it() {
+    let office = Office::new();
+    office.task(&BERT, "his").await;
+    let (_, run) = office.claim(&ROOT).await;
+    let registrant = async || {
+        let one = move |snapshot: &crate::store::Snapshot<'_>| sweep::rows(snapshot, &Selection::Run(run));
+        let row = office.board.store.read("the row", one).await.unwrap().remove(0);
+        row.run.and_then(|run| run.claimant_uid)
+    };
+    assert_eq!(registrant().await, Some(0));
+    let worker = WorkerGiven::Pid { pid: 4_000, start_ticks: Some(7) };
+    assert_eq!(office.desk.set_worker(&BERT, run, worker).await.unwrap(), Outcome::Done);
+    assert_eq!(registrant().await, Some(BERT.uid), "or he has root signal what is not his");
+    office.task(&ANNA, "hers").await;
+    office.desk.claim_task(&ANNA, wanted_for(4_001)).await.unwrap();
+    assert_eq!(office.board.number("SELECT registered_uid FROM runs WHERE run = 2"), i64::from(ANNA.uid));
+}

@@ -365,9 +365,9 @@ pub(super) fn make(
         "making a run",
         "INSERT INTO runs (task, claimant, claimant_uid, claim_key, lease_expires_ms, lease_ms, epoch, boot,
              worker_pid, worker_fingerprint, stage, claimed_ms, started_ms, progress_ms, started_usec, attempt,
-             launched, nonce, slots)
+             launched, nonce, slots, registered_uid)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?12, ?14,
-             1 + ifnull((SELECT attempts FROM tasks WHERE task = ?1), 0), ?15, ?16, ?17)",
+             1 + ifnull((SELECT attempts FROM tasks WHERE task = ?1), 0), ?15, ?16, ?17, ?18)",
         params![
             claim.task,
             claim.claimant,
@@ -386,6 +386,7 @@ pub(super) fn make(
             nonce.is_some(),
             nonce.map(Nonce::as_str),
             slots,
+            claim.worker.map(|_| claim.claimant_uid),
         ],
     )?;
     let run = RunId::new(run);

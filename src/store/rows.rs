@@ -22,7 +22,7 @@ macro_rules! columns {
     () => {
         "t.task, t.status, t.run, t.owner_uid, t.max_runtime_ms, t.stall_ms, t.lease_ms, t.stop_grace_ms,
          t.stop_signal, t.version, t.queue,
-         r.run, r.task, r.claimant, r.claimant_uid, r.lease_expires_ms, r.epoch, r.boot, r.worker_pid,
+         r.run, r.task, r.claimant, ifnull(r.registered_uid, r.claimant_uid), r.lease_expires_ms, r.epoch, r.boot, r.worker_pid,
          r.worker_fingerprint, r.supervisor_pid, r.supervisor_fingerprint, r.nonce, r.launched, r.unit, r.stage,
          r.stop_cause, r.stop_urgency, r.started_ms, r.claimed_ms, r.progress_ms, r.term_ms, r.kill_ms,
          r.leader_gone_ms, r.ended_usec, r.outcome, r.survivor, r.held, r.version, r.lease_ms,

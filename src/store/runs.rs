@@ -263,20 +263,26 @@ pub fn may_be_same(stored: &Stored, worker: &Stored) -> bool {
     }
 }
 
-/// Registers the worker of an external claim; the ladder of the one before it is over.
+/// Registers the worker of an external claim, by the word of `by`; the ladder of the one before it is over.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn register(tx: &mut Tx<'_>, run: &State, worker: (i64, &Stored), when: &When) -> Result<(), Error> {
+pub fn register(
+    tx: &mut Tx<'_>,
+    run: &State,
+    worker: (i64, &Stored),
+    by: Uid,
+    when: &When,
+) -> Result<(), Error> {
     let (pid, stored) = worker;
     restamp(tx, run.run, when)?;
     tx.execute(
         "registering a worker",
-        "UPDATE runs SET worker_pid = ?2, worker_fingerprint = ?3, stage = 'running', progress_ms = ?4,
+        "UPDATE runs SET worker_pid = ?2, worker_fingerprint = ?3, stage = 'running', progress_ms = ?4, registered_uid = ?5,
              stop_cause = iif(stop_cause IN ('cancelled', 'reclaimed'), stop_cause, NULL),
              term_ms = NULL, kill_ms = NULL, leader_gone_ms = NULL, held = NULL
          WHERE run = ?1",
-        params![run.run, pid, stored.cell(), when.now.mono.0],
+        params![run.run, pid, stored.cell(), when.now.mono.0, by],
     )?;
     let payload = json!({ "pid": pid, "kind": stored.kind() });
     events::write(tx, (run.task, run.run), Kind::WorkerRegistered, payload, when.now.wall)?;

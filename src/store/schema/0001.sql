@@ -83,6 +83,7 @@ CREATE TABLE runs (
     claimant_uid INTEGER,
     claim_key TEXT,
     worker_uid INTEGER,
+    registered_uid INTEGER,
     lease_ms INTEGER,
     boot INTEGER,
     claimed_ms INTEGER,
