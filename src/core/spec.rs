@@ -262,8 +262,8 @@ impl Patch {
     }
 
     /// As the defaults of a queue: fills in what the spec does not say itself. Variables and resources are
-    /// filled in one by one. `User` and `Group` are for tasks of root only: anybody else's command runs as
-    /// its owner, whatever the queue says.
+    /// filled in one by one. `User`, `Group` and a negative `Nice` are for tasks of root only: anybody else's
+    /// command runs as its owner and before nobody else's, whatever the queue says.
     #[must_use]
     pub fn fill(&self, mut spec: TaskSpec, is_roots: bool) -> TaskSpec {
         fn fill<T: Clone>(place: &mut Option<T>, default: &Option<T>) {
@@ -290,7 +290,7 @@ impl Patch {
         for (resource, value) in &self.resources {
             program.resources.entry(*resource).or_insert(*value);
         }
-        fill(&mut program.nice, &self.nice);
+        fill(&mut program.nice, &self.nice.filter(|nice| is_roots || *nice >= 0));
         fill(&mut spec.max_runtime_ms, &self.max_runtime_ms);
         fill(&mut spec.stall_ms, &self.stall_ms);
         fill(&mut spec.lease_ms, &self.lease_ms);
@@ -608,6 +608,9 @@ mod tests {
         assert_eq!(filled.program.environment, ["B=default", "A=own"]);
         assert_eq!(filled.program.user, None);
         assert_eq!(defaults.fill(own, true).program.user.as_deref(), Some("root"));
+        let urgent = Patch { nice: Some(-5), ..Patch::default() };
+        assert_eq!(urgent.fill(spec(), false).program.nice, None);
+        assert_eq!(urgent.fill(spec(), true).program.nice, Some(-5));
         let no_default = Patch { command: Some(vec!["true".into()]), title: Some("t".into()), ..defaults };
         assert_eq!(no_default.never_defaults(), ["Title", "Command"]);
     }

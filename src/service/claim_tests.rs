@@ -7,7 +7,7 @@ use crate::core::ids::TaskId;
 use crate::core::plan::Basis;
 use crate::core::refusal::Refusal;
 use crate::core::retry::Outcome as RunOutcome;
-use crate::core::spec::{Program, TaskSpec};
+use crate::core::spec::{Patch, Program, TaskSpec};
 use crate::core::state::Status;
 use crate::core::view::{Outcome, QueueChange, Word};
 use crate::service::testing::{ANNA, BERT, Office, ROOT, spec, wanted, wanted_for};
@@ -246,4 +246,18 @@ async fn a_worker_must_belong_to_whoever_registered_it() {
     office.task(&ANNA, "hers").await;
     office.desk.claim_task(&ANNA, wanted_for(4_001)).await.unwrap();
     assert_eq!(office.board.number("SELECT registered_uid FROM runs WHERE run = 2"), i64::from(ANNA.uid));
+}
+
+#[tokio::test]
+async fn only_an_administrator_lets_a_command_go_before_others() {
+    let office = Office::new();
+    let urgent = |nice| {
+        let program = Program { nice: Some(nice), command: vec!["true".into()], ..Program::default() };
+        TaskSpec { program, ..spec("urgent") }
+    };
+    assert!(matches!(refused(office.desk.create_task(&ANNA, urgent(-1)).await), Refusal::NotAuthorized(_)));
+    let (task, _) = office.desk.create_task(&ANNA, urgent(0)).await.unwrap();
+    let patch = Patch { nice: Some(-20), ..Patch::default() };
+    assert!(matches!(refused(office.desk.update_task(&ANNA, task, patch).await), Refusal::NotAuthorized(_)));
+    office.desk.create_task(&ROOT, urgent(-20)).await.unwrap();
 }

@@ -18,7 +18,8 @@ use crate::store::{Tx, When, queues};
 /// What [`TaskSpec::check`] refuses; [`Refusal::NotAuthorized`] for another user's name.
 pub fn check(caller: &Caller, spec: &TaskSpec, policy: &Policy) -> Result<(), Error> {
     spec.check(&policy.limits)?;
-    own_user(caller, spec.program.user.as_deref(), spec.program.group.as_deref())?;
+    let program = &spec.program;
+    own_means(caller, program.user.as_deref(), program.group.as_deref(), program.nice)?;
     for (slot, units) in &spec.slots {
         let all = policy.slots.get(slot).map_or(0, Vec::len);
         if u64::from(*units) > all as u64 {
@@ -29,12 +30,24 @@ pub fn check(caller: &Caller, spec: &TaskSpec, policy: &Policy) -> Result<(), Er
     Ok(())
 }
 
-/// Only an administrator says as whom a command runs: anybody else's runs as themselves.
-pub(super) fn own_user(caller: &Caller, user: Option<&str>, group: Option<&str>) -> Result<(), Error> {
-    if caller.is_admin || user.is_none() && group.is_none() {
+/// Only an administrator says as whom a command runs, and lets one go before others: anybody else's runs as
+/// themselves, and no more urgently than what they start themselves.
+pub(super) fn own_means(
+    caller: &Caller,
+    user: Option<&str>,
+    group: Option<&str>,
+    nice: Option<i32>,
+) -> Result<(), Error> {
+    if caller.is_admin {
         return Ok(());
     }
-    let text = "User and Group are for administrators; without them a command runs as the task's owner";
+    let text = if user.is_some() || group.is_some() {
+        "User and Group are for administrators; without them a command runs as the task's owner"
+    } else if nice.is_some_and(|nice| nice < 0) {
+        "a negative Nice is for administrators; give 0 to 19"
+    } else {
+        return Ok(());
+    };
     Err(Refusal::NotAuthorized(text.to_owned()).into())
 }
 

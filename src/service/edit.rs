@@ -24,7 +24,7 @@ pub fn update(
 ) -> Result<Outcome, Error> {
     let state = access::task(tx, caller, task)?;
     tx.needs_room()?;
-    create::own_user(caller, patch.user.as_deref(), patch.group.as_deref())?;
+    create::own_means(caller, patch.user.as_deref(), patch.group.as_deref(), patch.nice)?;
     if state.status == Status::Archived {
         return Err(Refusal::InvalidTransition { task, from: state.status, to: "edited" }.into());
     }
