@@ -118,6 +118,32 @@ async fn a_cancelled_parent_blocks_its_children_and_is_named() {
 }
 
 #[tokio::test]
+async fn a_child_that_ran_or_was_parked_while_its_parent_was_cancelled_is_parked_for_it_and_says_so() {
+    let office = Office::new();
+    let child = office.task(&ANNA, "child").await;
+    let (_, run) = office.claim(&ANNA).await;
+    let parent = office.task(&ANNA, "parent").await;
+    cancel(&office, parent).await;
+    office.desk.link_tasks(&ANNA, parent, child).await.unwrap();
+    assert_eq!(office.view(child).await.status, Status::Running);
+    office.desk.speak(&ANNA, run, Word::Release { reason: "later".into() }).await.unwrap();
+    let parked = async || {
+        let view = office.view(child).await;
+        assert_eq!((view.status, view.block_code.as_deref()), (Status::Blocked, Some("parent")));
+        assert!(view.block_reason.unwrap().contains(&parent.to_string()));
+    };
+    parked().await;
+    office.desk.unblock_task(&ANNA, child).await.unwrap();
+    parked().await;
+    office.desk.archive_task(&ANNA, parent).await.unwrap();
+    office.desk.unblock_task(&ANNA, child).await.unwrap();
+    parked().await;
+    office.desk.unlink_tasks(&ANNA, parent, child).await.unwrap();
+    office.desk.unblock_task(&ANNA, child).await.unwrap();
+    assert_eq!(office.view(child).await.status, Status::Ready);
+}
+
+#[tokio::test]
 async fn a_circle_is_refused_and_shown() {
     let office = Office::new();
     let mut tasks = Vec::new();

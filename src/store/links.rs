@@ -154,6 +154,19 @@ pub(super) fn waiting_children(snapshot: &Snapshot<'_>, parent: TaskId) -> Resul
     )
 }
 
+/// A parent that the task waits for in vain, if there is one.
+pub(super) fn cancelled_parent(snapshot: &Snapshot<'_>, child: TaskId) -> Result<Option<TaskId>, Error> {
+    snapshot.one(
+        "looking for a cancelled parent",
+        "SELECT e.parent FROM edges e JOIN tasks t ON t.task = e.parent
+         WHERE e.child = ?1 AND e.satisfied = 0
+             AND (t.status = 'cancelled' OR t.status = 'archived' AND t.ended_as IS NOT 'done')
+         ORDER BY e.parent LIMIT 1",
+        [child],
+        |row| row.get(0),
+    )
+}
+
 /// Refuses an edge that would close a circle, and shows the circle.
 ///
 /// # Errors

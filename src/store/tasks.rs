@@ -269,8 +269,8 @@ fn cancelled_parent(parent: TaskId) -> String {
     format!("its parent {parent} was cancelled")
 }
 
-/// `todo` or `ready`, by what is still missing; a task that becomes ready goes to the end of its line.
-/// Returns the new status.
+/// `todo` or `ready`, by what is still missing; a task that becomes ready goes to the end of its line. One that
+/// would wait for a parent that was cancelled is parked instead. Returns the new status.
 ///
 /// # Errors
 /// A fault of the board.
@@ -291,6 +291,12 @@ pub(super) fn open(
         params![state.task, status.word(), line, retry_at, retry_at.map(|_| when.epoch.to_string())],
     )?;
     tx.change(Change::Task(state.task));
+    if status == Status::Todo
+        && let Some(parent) = links::cancelled_parent(tx, state.task)?
+    {
+        park_for_parent(tx, state.task, parent, when)?;
+        return Ok(Status::Blocked);
+    }
     if status == Status::Ready && retry_at.is_none() {
         tx.change(Change::Ready);
     } else {
