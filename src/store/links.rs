@@ -1,6 +1,7 @@
 //! Parents and children: one edge each, with its own `satisfied` flag, and a count of what is missing on the
 //! child, so that completing a task costs its own children and nothing more.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 use rusqlite::params;
@@ -191,8 +192,8 @@ pub fn refuse_circle(snapshot: &Snapshot<'_>, parent: TaskId, child: TaskId) -> 
             |row| row.get(0),
         )?;
         for next in above {
-            if !below.contains_key(&next) {
-                below.insert(next, task);
+            if let Entry::Vacant(place) = below.entry(next) {
+                place.insert(task);
                 queue.push_back(next);
             }
         }
