@@ -62,10 +62,11 @@ fn lanes(snapshot: &Snapshot<'_>, launchable: bool) -> Result<Vec<Lane>, Error> 
     let lanes = snapshot.all(
         "looking for ready queues",
         "WITH RECURSIVE lane(queue) AS (
-             SELECT min(queue) FROM tasks WHERE status = 'ready' AND retry_at_ms IS NULL AND launchable = ?1
+             SELECT min(queue) FROM tasks INDEXED BY tasks_ready
+             WHERE status = 'ready' AND retry_at_ms IS NULL AND launchable = ?1
              UNION ALL
-             SELECT (SELECT min(t.queue) FROM tasks t WHERE t.status = 'ready' AND t.retry_at_ms IS NULL
-                         AND t.launchable = ?1 AND t.queue > lane.queue)
+             SELECT (SELECT min(t.queue) FROM tasks t INDEXED BY tasks_ready
+                     WHERE t.status = 'ready' AND t.retry_at_ms IS NULL AND t.launchable = ?1 AND t.queue > lane.queue)
              FROM lane WHERE lane.queue IS NOT NULL)
          SELECT lane.queue, ifnull(q.max_running, 0), ifnull(q.paused, 0)
          FROM lane LEFT JOIN queues q ON q.queue = lane.queue
@@ -90,7 +91,7 @@ fn lane_room(snapshot: &Snapshot<'_>, queue: &str, max_running: i64) -> Result<u
     let Ok(max_running @ 1..) = usize::try_from(max_running) else { return Ok(usize::MAX) };
     let running = snapshot.number(
         "counting what runs in a queue",
-        "SELECT count(*) FROM tasks WHERE status = 'running' AND queue = ?1",
+        "SELECT count(*) FROM tasks INDEXED BY tasks_running WHERE status = 'running' AND queue = ?1",
         [queue],
     )?;
     Ok(max_running.saturating_sub(usize::try_from(running).unwrap_or(0)))
@@ -109,7 +110,8 @@ impl<'a> Caps<'a> {
         if policy.limits.running_per_user > 0 {
             let rows = snapshot.all(
                 "counting what runs for each user",
-                "SELECT owner_uid, count(*) FROM tasks WHERE status = 'running' GROUP BY owner_uid",
+                "SELECT owner_uid, count(*) FROM tasks INDEXED BY tasks_running WHERE status = 'running'
+                 GROUP BY owner_uid",
                 [],
                 |row| Ok((row.get::<_, Uid>(0)?, row.get::<_, u32>(1)?)),
             )?;
@@ -215,7 +217,7 @@ fn line(
     snapshot.each(
         "looking for ready tasks",
         // A task with an open run has a broken claim: whoever runs it may still be there.
-        "SELECT t.task, t.owner_uid, t.slots FROM tasks t
+        "SELECT t.task, t.owner_uid, t.slots FROM tasks t INDEXED BY tasks_ready
          WHERE t.status = 'ready' AND t.retry_at_ms IS NULL AND t.launchable = ?1 AND t.queue = ?2
              AND (?3 IS NULL OR t.owner_uid = ?3)
              AND NOT EXISTS (SELECT 1 FROM runs o WHERE o.task = t.task AND o.ended_usec IS NULL)

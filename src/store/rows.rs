@@ -33,7 +33,7 @@ macro_rules! columns {
 /// The run that a task names, but for one that holds another task in good order: that one is not its own.
 macro_rules! named_run {
     () => {
-        " FROM tasks t LEFT JOIN runs r ON r.run = t.run AND (r.task = t.task OR NOT EXISTS (
+        " LEFT JOIN runs r ON r.run = t.run AND (r.task = t.task OR NOT EXISTS (
               SELECT 1 FROM tasks o WHERE o.task = r.task AND o.task <> t.task AND o.status = 'running'
                   AND o.run = r.run))"
     };
@@ -44,6 +44,7 @@ macro_rules! named_run {
 pub(super) const RUNNING: &str = concat!(
     "SELECT ",
     columns!(),
+    " FROM tasks t INDEXED BY tasks_running",
     named_run!(),
     " WHERE t.status = 'running'
       AND (r.task IS t.task AND r.ended_usec IS NULL
@@ -54,23 +55,26 @@ pub(super) const RUNNING: &str = concat!(
 pub(super) const STRAY: &str = concat!(
     "SELECT ",
     columns!(),
-    " FROM runs r LEFT JOIN tasks t ON t.task = r.task
+    " FROM runs r INDEXED BY runs_open LEFT JOIN tasks t ON t.task = r.task
       WHERE r.ended_usec IS NULL AND (t.status = 'running' AND t.run = r.run) IS NOT TRUE"
 );
 
 /// Ended runs whose worker may live on.
-pub(super) const SURVIVORS: &str =
-    concat!("SELECT ", columns!(), " FROM runs r LEFT JOIN tasks t ON t.task = r.task WHERE r.survivor = 1");
+pub(super) const SURVIVORS: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM runs r INDEXED BY runs_survivor LEFT JOIN tasks t ON t.task = r.task WHERE r.survivor = 1"
+);
 
 /// Open runs and survivors with something due, and open runs whose due time nobody has computed.
 pub(super) const DUE: &str = concat!(
     "SELECT ",
     columns!(),
-    " FROM runs r LEFT JOIN tasks t ON t.task = r.task
+    " FROM runs r INDEXED BY runs_due LEFT JOIN tasks t ON t.task = r.task
       WHERE r.due_ms IS NOT NULL AND r.epoch = ?1 AND r.due_ms <= ?2
       UNION ALL SELECT ",
     columns!(),
-    " FROM runs r LEFT JOIN tasks t ON t.task = r.task
+    " FROM runs r INDEXED BY runs_unarmed LEFT JOIN tasks t ON t.task = r.task
       WHERE r.ended_usec IS NULL AND r.due_ms IS NULL AND r.epoch = ?1"
 );
 
@@ -86,6 +90,7 @@ pub(super) const ONE_RUN: &str = concat!(
 pub(super) const ONE_TASK: &str = concat!(
     "SELECT ",
     columns!(),
+    " FROM tasks t",
     named_run!(),
     " WHERE t.task = ?1 AND t.status = 'running'
       AND (r.task IS t.task AND r.ended_usec IS NULL

@@ -95,14 +95,22 @@ pub fn promote(tx: &mut Tx<'_>, when: &When) -> Result<Vec<TaskId>, Error> {
 /// # Errors
 /// A fault of the board.
 pub fn promotable(snapshot: &Snapshot<'_>, when: &When) -> Result<Vec<TaskId>, Error> {
-    snapshot.all(
+    let mut due = Vec::new();
+    snapshot.each(
         "looking for tasks whose time has come",
-        "SELECT task FROM tasks
-         WHERE status = 'todo' AND pending_parents <= 0 AND (not_before_usec IS NULL OR not_before_usec <= ?1)
-         ORDER BY not_before_usec LIMIT ?2",
-        params![when.now.wall.0, i64::try_from(PROMOTED_AT_ONCE).unwrap_or(i64::MAX)],
-        |row| row.get(0),
-    )
+        "SELECT task, not_before_usec FROM tasks INDEXED BY tasks_todo
+         WHERE status = 'todo' AND pending_parents <= 0 ORDER BY not_before_usec",
+        [],
+        |row| {
+            // In the order of their times, those that wait for none first: the rest is later still.
+            let is_due = row.get::<_, Option<i64>>(1)?.is_none_or(|moment| moment <= when.now.wall.0);
+            if is_due {
+                due.push(row.get(0)?);
+            }
+            Ok(is_due && due.len() < PROMOTED_AT_ONCE)
+        },
+    )?;
+    Ok(due)
 }
 
 /// Back-offs that are over, or were counted in another epoch, keep nobody back any more.
@@ -112,22 +120,22 @@ pub(super) fn end_back_offs(tx: &mut Tx<'_>, when: &When) -> Result<(), Error> {
     // Ranges of one index each; a single condition with OR would read every back-off there is.
     let over = tx.execute(
         DOING,
-        "UPDATE tasks SET retry_at_ms = NULL, retry_epoch = NULL, version = version + 1
+        "UPDATE tasks INDEXED BY tasks_backoff SET retry_at_ms = NULL, retry_epoch = NULL, version = version + 1
          WHERE status = 'ready' AND retry_at_ms IS NOT NULL AND retry_epoch = ?1 AND retry_at_ms <= ?2",
         params![epoch, when.now.mono.0],
     )?;
     let mut foreign = 0;
     for range in [
-        "UPDATE tasks SET retry_at_ms = NULL, retry_epoch = NULL, version = version + 1
+        "UPDATE tasks INDEXED BY tasks_backoff SET retry_at_ms = NULL, retry_epoch = NULL, version = version + 1
          WHERE status = 'ready' AND retry_at_ms IS NOT NULL AND retry_epoch < ?1",
-        "UPDATE tasks SET retry_at_ms = NULL, retry_epoch = NULL, version = version + 1
+        "UPDATE tasks INDEXED BY tasks_backoff SET retry_at_ms = NULL, retry_epoch = NULL, version = version + 1
          WHERE status = 'ready' AND retry_at_ms IS NOT NULL AND retry_epoch > ?1",
     ] {
         foreign += tx.execute(DOING, range, [&epoch])?;
     }
     let unnamed = tx.execute(
         DOING,
-        "UPDATE tasks SET retry_at_ms = NULL, version = version + 1
+        "UPDATE tasks INDEXED BY tasks_backoff SET retry_at_ms = NULL, version = version + 1
          WHERE status = 'ready' AND retry_at_ms IS NOT NULL AND retry_epoch IS NULL",
         [],
     )?;
@@ -145,7 +153,7 @@ pub(super) fn next_back_off(
 ) -> Result<Option<MonoMs>, Error> {
     let task = snapshot.one(
         "looking for the next end of a back-off",
-        "SELECT retry_at_ms FROM tasks
+        "SELECT retry_at_ms FROM tasks INDEXED BY tasks_backoff
          WHERE status = 'ready' AND retry_at_ms IS NOT NULL AND retry_epoch = ?1 AND retry_at_ms > ?2
          ORDER BY retry_at_ms LIMIT 1",
         params![when.epoch.to_string(), after.0],

@@ -108,7 +108,7 @@ pub fn next_due(snapshot: &Snapshot<'_>, after: MonoMs, when: &When) -> Result<N
     let back_off = start::next_back_off(snapshot, after, when)?;
     let wall = snapshot.one(
         "looking for the next not_before",
-        "SELECT not_before_usec FROM tasks
+        "SELECT not_before_usec FROM tasks INDEXED BY tasks_todo
          WHERE status = 'todo' AND pending_parents <= 0 AND not_before_usec > ?1
          ORDER BY not_before_usec LIMIT 1",
         [when.now.wall.0],
@@ -403,7 +403,8 @@ pub fn retain(tx: &mut Tx<'_>, limit: usize, when: &When) -> Result<usize, Error
     }
     let old: Vec<TaskId> = tx.all(
         "looking for old tasks",
-        "SELECT task FROM tasks WHERE status IN ('done', 'cancelled') AND ended_usec < ?1
+        "SELECT task FROM tasks INDEXED BY tasks_over
+         WHERE status IN ('done', 'cancelled') AND ended_usec < ?1
          ORDER BY ended_usec LIMIT ?2",
         params![when.now.wall.0.saturating_sub(span_usec), i64::try_from(limit).unwrap_or(i64::MAX)],
         |row| row.get(0),

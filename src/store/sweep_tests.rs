@@ -13,11 +13,11 @@ use crate::core::view::Change;
 use crate::store::sweep::{self, Ending, Selection};
 use crate::store::tasks::{self, Place};
 use crate::store::testing::{Board, at, at_with, epoch, other_epoch};
-use crate::store::{When, boots, start};
+use crate::store::{When, boots, rows, start};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
-async fn rows(board: &Board, selection: Selection) -> Vec<ClaimRow> {
+async fn read(board: &Board, selection: Selection) -> Vec<ClaimRow> {
     board.store.read("rows", move |snapshot| sweep::rows(snapshot, &selection)).await.unwrap()
 }
 
@@ -63,7 +63,7 @@ fn by_hand(board: &Board, lease_ms: i64, pid: Option<i64>) -> (TaskId, RunId) {
 async fn a_row_has_both_halves() {
     let board = Board::new();
     let (task, run) = launched(&board).await;
-    let rows = rows(&board, Selection::All).await;
+    let rows = read(&board, Selection::All).await;
     assert_eq!(rows.len(), 1);
     let (task_part, run_part) = (rows[0].task.clone().unwrap(), rows[0].run.clone().unwrap());
     assert_eq!((task_part.task, task_part.status, task_part.run), (task, Status::Running, Some(run)));
@@ -78,11 +78,11 @@ async fn rows_written_by_hand_are_seen_and_odd_values_blind_nobody() {
     let (_, run) = by_hand(&board, 700, Some(4_000));
     by_hand(&board, 700, None);
     board.by_hand("UPDATE runs SET worker_pid = 'x', stop_urgency = 'y', epoch = 5 WHERE run = 2");
-    let all = rows(&board, Selection::All).await;
+    let all = read(&board, Selection::All).await;
     assert_eq!(all.len(), 2);
     let first = all.iter().find_map(|row| row.run.as_ref().filter(|part| part.run == run)).unwrap();
     assert_eq!((first.worker_pid, first.launched, first.worker.kind()), (Some(4_000), false, "absent"));
-    let due = rows(&board, Selection::Due { now: MonoMs(0), epoch: epoch() }).await;
+    let due = read(&board, Selection::Due { now: MonoMs(0), epoch: epoch() }).await;
     assert_eq!(due.len(), 1, "nobody computed its due time: it is looked at each time");
 }
 
@@ -91,7 +91,7 @@ async fn only_what_is_due_is_read_and_the_timer_knows_when() {
     let board = Board::new();
     let (_, run) = launched(&board).await;
     let lease = 1_000 + 15 * 60 * 1_000;
-    let due = |now| rows(&board, Selection::Due { now: MonoMs(now), epoch: epoch() });
+    let due = |now| read(&board, Selection::Due { now: MonoMs(now), epoch: epoch() });
     assert_eq!(due(lease - 1).await, []);
     assert_eq!(due(lease).await.len(), 1);
     let next = |after| {
@@ -102,7 +102,7 @@ async fn only_what_is_due_is_read_and_the_timer_knows_when() {
     board.by_hand("UPDATE tasks SET max_runtime_ms = 3600000");
     assert_eq!(next(lease).await.unwrap().mono, Some(MonoMs(1_000 + 3_600_000)));
     assert_eq!(next(4_000_000).await.unwrap().mono, None);
-    let row = rows(&board, Selection::Run(run)).await.remove(0);
+    let row = read(&board, Selection::Run(run)).await.remove(0);
     let basis = Basis::of(&row);
     let when = at(lease);
     assert!(
@@ -116,10 +116,10 @@ async fn only_what_is_due_is_read_and_the_timer_knows_when() {
 async fn c32_a_stale_basis_changes_nothing() {
     let board = Board::new();
     let (task, run) = launched(&board).await;
-    let stale = Basis::of(&rows(&board, Selection::Run(run)).await[0]);
+    let stale = Basis::of(&read(&board, Selection::Run(run)).await[0]);
     let when = at(2_000);
     let done = Ending { exit: Some(Exit::Code(0)), ..Ending::of(Outcome::Completed) };
-    let row = rows(&board, Selection::Run(run)).await.remove(0);
+    let row = read(&board, Selection::Run(run)).await.remove(0);
     assert_eq!(release(&board, &row, done, when).await.unwrap().status, Status::Done);
     let before = board.text("SELECT group_concat(kind || run) FROM events");
     let applied = board
@@ -168,10 +168,10 @@ async fn c34_broken_claims_of_every_shape_are_repaired_once_with_an_event_and_a_
         let board = Board::new();
         by_hand(&board, 10_000, None);
         board.by_hand(sql);
-        for row in rows(&board, Selection::All).await {
+        for row in read(&board, Selection::All).await {
             release(&board, &row, Ending::of(Outcome::Reconciled), at(1_000)).await;
         }
-        assert_eq!(rows(&board, Selection::All).await, [], "{shape}: still broken");
+        assert_eq!(read(&board, Selection::All).await, [], "{shape}: still broken");
         let task = board.text("SELECT status || ifnull(run, '-') FROM tasks WHERE task = 1");
         assert_eq!(task, "ready-", "{shape}");
         let reasons = board.number(
@@ -200,7 +200,7 @@ async fn a_run_that_holds_its_own_task_is_not_ended_for_another_that_names_it() 
         "INSERT INTO tasks (status, queue, title, run, failures, max_runtime_ms)
          VALUES ('running', 'default', 'an impostor', {run}, 0, NULL)"
     ));
-    let all = rows(&board, Selection::All).await;
+    let all = read(&board, Selection::All).await;
     let impostor = all.iter().find(|row| row.task.as_ref().is_some_and(|task| task.task.get() == 2)).unwrap();
     assert_eq!(impostor.run, None);
     release(&board, impostor, Ending::of(Outcome::Reconciled), at(1_000)).await.unwrap();
@@ -216,7 +216,7 @@ async fn a_broken_claim_with_an_end_on_record_goes_by_that_end() {
     let board = Board::new();
     by_hand(&board, 10_000, None);
     board.by_hand("UPDATE runs SET stage = 'ended', ended_usec = 5, outcome = 'completed'");
-    let row = rows(&board, Selection::All).await.remove(0);
+    let row = read(&board, Selection::All).await.remove(0);
     assert_eq!(row.run.as_ref().and_then(|run| run.outcome), Some(Outcome::Completed));
     let settled = release(&board, &row, Ending::of(Outcome::Completed), at(1_000)).await.unwrap();
     assert_eq!(settled.status, Status::Done);
@@ -231,11 +231,11 @@ async fn a_task_with_two_open_runs_stays_until_the_last_of_them_has_gone() {
     board.by_hand(
         "INSERT INTO runs (task, claimant, lease_expires_ms, stage, started_usec) VALUES (1, 'x', 5, 'running', 1)",
     );
-    let all = rows(&board, Selection::All).await;
+    let all = read(&board, Selection::All).await;
     assert_eq!(all.len(), 2);
     release(&board, &all[0], Ending::of(Outcome::Reconciled), at(1_000)).await.unwrap();
     assert_eq!(board.text("SELECT status FROM tasks"), "running", "the other's worker may live");
-    let left = rows(&board, Selection::All).await;
+    let left = read(&board, Selection::All).await;
     assert_eq!(left.len(), 1);
     release(&board, &left[0], Ending::of(Outcome::Reconciled), at(1_000)).await.unwrap();
     assert_eq!(board.text("SELECT status FROM tasks"), "ready");
@@ -247,7 +247,7 @@ async fn c37_failures_are_counted_backed_off_and_block_in_the_end() {
     launched(&board).await;
     let mut now = 2_000;
     for (failures, back_off) in [(1, 10_000), (2, 20_000)] {
-        let row = rows(&board, Selection::All).await.remove(0);
+        let row = read(&board, Selection::All).await.remove(0);
         let ending = Ending { exit: Some(Exit::Code(3)), ..Ending::of(Outcome::Failed) };
         let settled = release(&board, &row, ending, at(now)).await.unwrap();
         assert_eq!((settled.status, settled.failures), (Status::Ready, failures));
@@ -270,7 +270,7 @@ async fn c37_failures_are_counted_backed_off_and_block_in_the_end() {
         let when = at(now);
         board.store.write("opened", move |tx| start::opened(tx, started[0].run, &when)).await.unwrap();
     }
-    let row = rows(&board, Selection::All).await.remove(0);
+    let row = read(&board, Selection::All).await.remove(0);
     let settled = release(&board, &row, Ending::of(Outcome::Crashed), at(now)).await.unwrap();
     assert_eq!((settled.status, settled.block_code), (Status::Blocked, Some(BlockCode::Failures)));
     assert_eq!(board.text("SELECT block_code FROM tasks"), "failures");
@@ -283,7 +283,7 @@ async fn c37_failures_are_counted_backed_off_and_block_in_the_end() {
 async fn a_back_off_of_another_epoch_is_over() {
     let board = Board::new();
     launched(&board).await;
-    let row = rows(&board, Selection::All).await.remove(0);
+    let row = read(&board, Selection::All).await.remove(0);
     release(&board, &row, Ending::of(Outcome::Failed), at(2_000)).await.unwrap();
     let when = When { epoch: other_epoch(), ..at(2_001) };
     let started =
@@ -303,7 +303,7 @@ async fn c36_three_unclean_reboots_block_a_task_and_clean_ones_do_not() {
                  UPDATE runs SET boot = {boot} WHERE ended_usec IS NULL",
                 if clean { "5" } else { "NULL" }
             ));
-            let row = rows(&board, Selection::All).await.remove(0);
+            let row = read(&board, Selection::All).await.remove(0);
             let when = When { boot: crate::core::ids::BootId::new(9), ..at(boot * 1_000_000) };
             let settled = release(&board, &row, Ending::of(Outcome::Lost), when.clone()).await.unwrap();
             let blocks = boot == 3 && !clean;
@@ -323,7 +323,7 @@ async fn an_end_tells_the_dispatcher_and_the_bus() {
     let board = Board::new();
     let (task, run) = launched(&board).await;
     board.take_told();
-    let row = rows(&board, Selection::All).await.remove(0);
+    let row = read(&board, Selection::All).await.remove(0);
     release(&board, &row, Ending::of(Outcome::Completed), at(2_000)).await.unwrap();
     let told = board.take_told();
     for change in [Change::Task(task), Change::RunEnded(run), Change::Ready] {
@@ -336,13 +336,13 @@ async fn a_hold_is_told_once_per_reason() {
     let board = Board::new();
     let (_, run) = launched(&board).await;
     for hold in [Hold::Unknown, Hold::Unknown, Hold::Unkillable, Hold::Unkillable] {
-        let basis = Basis::of(&rows(&board, Selection::Run(run)).await[0]);
+        let basis = Basis::of(&read(&board, Selection::Run(run)).await[0]);
         assert!(
             board.store.write("hold", move |tx| sweep::hold(tx, &basis, hold, &at(2_000))).await.unwrap()
         );
     }
     assert_eq!(board.number("SELECT count(*) FROM events WHERE kind = 'held'"), 2);
-    let basis = Basis::of(&rows(&board, Selection::Run(run)).await[0]);
+    let basis = Basis::of(&read(&board, Selection::Run(run)).await[0]);
     assert!(board.store.write("unhold", move |tx| sweep::unhold(tx, &basis, &at(2_000))).await.unwrap());
     assert_eq!(board.text("SELECT held FROM runs"), "");
 }
@@ -352,12 +352,12 @@ async fn a_stop_is_on_the_board_before_its_signal_and_a_cancel_is_never_weakened
     let board = Board::new();
     let (_, run) = launched(&board).await;
     let ask = async |cause, urgency| {
-        let basis = Basis::of(&rows(&board, Selection::Run(run)).await[0]);
+        let basis = Basis::of(&read(&board, Selection::Run(run)).await[0]);
         let asked = board
             .store
             .write("stop", move |tx| sweep::ask_stop(tx, &basis, cause, urgency, &at(2_000)))
             .await;
-        let now = Basis::of(&rows(&board, Selection::Run(run)).await[0]);
+        let now = Basis::of(&read(&board, Selection::Run(run)).await[0]);
         assert_eq!(asked.unwrap(), Some(now));
         board.text("SELECT stop_cause || stop_urgency FROM runs")
     };
@@ -382,7 +382,7 @@ async fn a_stop_is_on_the_board_before_its_signal_and_a_cancel_is_never_weakened
     let next =
         board.store.read("next", |snapshot| sweep::next_due(snapshot, MonoMs(5_000), &at(5_000))).await;
     assert_eq!(next.unwrap().mono, Some(MonoMs(10_000)));
-    let row = rows(&board, Selection::Run(run)).await.remove(0);
+    let row = read(&board, Selection::Run(run)).await.remove(0);
     let settled = release(&board, &row, Ending::of(Outcome::Failed), at(6_000)).await.unwrap();
     assert_eq!(settled.status, Status::Cancelled, "an acknowledged cancel wins over every end");
 }
@@ -392,32 +392,32 @@ async fn a_survivor_stays_on_its_run_until_it_is_forgotten() {
     let board = Board::new();
     let (task, run) = launched(&board).await;
     board.by_hand("UPDATE runs SET worker_pid = 4000, worker_fingerprint = 77");
-    let row = rows(&board, Selection::Run(run)).await.remove(0);
+    let row = read(&board, Selection::Run(run)).await.remove(0);
     let ending = Ending { survivor: true, forced: true, ..Ending::of(Outcome::Operator) };
     assert_eq!(release(&board, &row, ending, at(2_000)).await.unwrap().status, Status::Ready);
-    let all = rows(&board, Selection::All).await;
+    let all = read(&board, Selection::All).await;
     assert_eq!(all.len(), 1);
     let part = all[0].run.clone().unwrap();
     assert!(part.survivor && part.ended && part.worker_pid == Some(4_000));
     // Its linger time is a due time like any other.
     let linger = 2_000 + 2 * 60 * 1_000;
-    assert_eq!(rows(&board, Selection::Due { now: MonoMs(linger), epoch: epoch() }).await.len(), 1);
+    assert_eq!(read(&board, Selection::Due { now: MonoMs(linger), epoch: epoch() }).await.len(), 1);
     let kinds =
         board.text("SELECT group_concat(kind) FROM events WHERE event > (SELECT max(event) - 3 FROM events)");
     assert_eq!(kinds, "reclaimed,forced,survivor");
     // The operator let it go: the task may be claimed again beside it.
     let started = board.store.write("again", |tx| start::claim_for_launch(tx, 1, &at(3_000))).await.unwrap();
     assert_eq!(started[0].task, task);
-    let basis = Basis::of(&rows(&board, Selection::Run(run)).await[0]);
+    let basis = Basis::of(&read(&board, Selection::Run(run)).await[0]);
     assert!(board.store.write("forget", move |tx| sweep::forget(tx, &basis, &at(4_000))).await.unwrap());
-    assert_eq!(rows(&board, Selection::Run(run)).await, []);
+    assert_eq!(read(&board, Selection::Run(run)).await, []);
 }
 
 #[tokio::test]
 async fn noting_a_leaders_end_makes_no_verdict_stale() {
     let board = Board::new();
     let (_, run) = launched(&board).await;
-    let row = rows(&board, Selection::Run(run)).await.remove(0);
+    let row = read(&board, Selection::Run(run)).await.remove(0);
     board.store.write("leader", move |tx| sweep::leader_gone(tx, run, &at(2_000))).await.unwrap();
     board.store.write("leader", move |tx| sweep::leader_gone(tx, run, &at(9_000))).await.unwrap();
     assert_eq!(board.number("SELECT leader_gone_ms FROM runs"), 2_000);
@@ -474,4 +474,24 @@ async fn boots_are_remembered_by_epoch_and_nonce() {
     let now = at(1).now.wall;
     let refused = board.store.write("boot", move |tx| boots::remember(tx, &missing, now)).await;
     assert!(matches!(refused, Err(Error::Fault(_))));
+}
+
+#[tokio::test]
+async fn what_a_sweep_reads_does_not_grow_with_the_board() {
+    let board = Board::new();
+    let raw = rusqlite::Connection::open(board.state().board()).unwrap();
+    for sql in [rows::RUNNING, rows::STRAY, rows::SURVIVORS, rows::DUE, rows::ONE_RUN, rows::ONE_TASK] {
+        let mut explained = raw.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let nothing = vec![rusqlite::types::Null; explained.parameter_count()];
+        let lines: Vec<String> = explained
+            .query_map(rusqlite::params_from_iter(nothing), |row| row.get(3))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        for line in &lines {
+            let whole_table =
+                line.starts_with("SCAN") && !line.contains("INDEX") && !line.contains("CONSTANT");
+            assert!(!whole_table && !line.contains("tasks_by_status"), "{lines:#?}");
+        }
+    }
 }

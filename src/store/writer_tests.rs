@@ -86,7 +86,7 @@ async fn c41_another_writer_delays_within_bounds_and_loses_nothing() {
     let progress = board.store.health().progress;
     let reads = async {
         // Readers are not in its way, and the writer shows that it lives.
-        board.store.read("reads", |snapshot| settings::is_draining(snapshot)).await.unwrap();
+        board.store.read("reads", settings::is_draining).await.unwrap();
         wait_for(|| board.store.health().progress > progress + 1, "the writer's progress").await;
         other.execute_batch("ROLLBACK").unwrap();
     };
