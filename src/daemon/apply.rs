@@ -417,9 +417,12 @@ fn log_signal(task: TaskId, run: RunId, cause: StopCause, sent: Sent) {
     );
 }
 
-/// Rows by their run, for answers about one.
+/// Verdicts on open runs, for answers about one: a survivor's claim has ended.
 pub(super) fn by_run(judged: &[Judged]) -> HashMap<RunId, Verdict> {
-    judged.iter().filter_map(|judged| judged.row.run.as_ref().map(|run| (run.run, judged.verdict))).collect()
+    let open = judged.iter().filter_map(|judged| {
+        judged.row.run.as_ref().filter(|run| !run.ended).map(|run| (run.run, judged.verdict))
+    });
+    open.collect()
 }
 
 /// The passes for a look at a run whose end was just seen: an exit record needs no pass then.
