@@ -33,10 +33,7 @@ pub fn is_root() -> bool {
 /// Options and properties of a call: `options! { "Kill" => true }`.
 #[macro_export]
 macro_rules! options {
-    ($($key:literal => $value:expr),* $(,)?) => {{
-        #[allow(unused_mut, reason = "an empty one changes nothing")]
-        let mut options: tenured::bus::proxy::Options<'_> = std::collections::BTreeMap::new();
-        $(options.insert($key, zbus::Variant::from($value));)*
-        options
-    }};
+    ($($key:literal => $value:expr),* $(,)?) => {
+        tenured::bus::proxy::Options::<'_>::from([$(($key, zbus::Variant::from($value))),*])
+    };
 }
