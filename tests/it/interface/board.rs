@@ -151,7 +151,7 @@ fn a_drained_daemon_starts_nothing_and_remembers_it() {
     assert_eq!(client.ask(client.manager.drain(true, &none())).as_deref(), Ok("unchanged"));
     let task = client.create("waits", &options! { "Command" => vec!["/bin/true"] });
     let external = client.create("waits too", &none());
-    assert_eq!(client.try_claim(external, none()).map(drop).unwrap_err().name.is_empty(), false);
+    assert!(!client.try_claim(external, none()).map(drop).unwrap_err().name.is_empty());
     drop(client);
     host.restart_hard();
     let client = host.client();

@@ -41,7 +41,7 @@ pub fn signal(pid: u32, signal: Signal) {
 /// The inode of a pidfd, where the kernel gives each process one of its own.
 pub fn inode(pid: u32) -> Option<u64> {
     let fd = pidfd(pid);
-    let pidfs = i64::from(rustix::fs::fstatfs(fd.as_fd()).unwrap().f_type) == PIDFS;
+    let pidfs = rustix::fs::fstatfs(fd.as_fd()).unwrap().f_type == PIDFS;
     pidfs.then(|| rustix::fs::fstat(fd.as_fd()).unwrap().st_ino)
 }
 
