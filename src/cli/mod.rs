@@ -56,7 +56,7 @@ pub struct Whom {
     /// This user's, on the session bus (before the verb)
     #[arg(long, conflicts_with_all = ["system", "address", "embedded"])]
     pub user: bool,
-    /// The host's, on the system bus [default]
+    /// The host's, on the system bus; the default
     #[arg(long, global = true, conflicts_with_all = ["address", "embedded"])]
     pub system: bool,
     /// The one at this D-Bus address [default: $TENURED_BUS_ADDRESS, where it is set]

@@ -490,7 +490,7 @@ pub fn line(property: &'static str, value: &str, limit_bytes: usize) -> Result<(
 /// A short name.
 ///
 /// # Errors
-/// As [`line`]; an empty one is refused too.
+/// As [`line()`]; an empty one is refused too.
 pub fn name(property: &'static str, value: &str) -> Result<(), Refusal> {
     if value.is_empty() {
         return Err(Refusal::argument(property, "is empty"));

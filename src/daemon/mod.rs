@@ -29,7 +29,7 @@ use crate::daemon::run::{Settings, run};
 use crate::daemon::starter::in_full;
 use crate::linux::directories;
 
-/// Runs as `tenured`; called when the program's name (argv[0]) is that.
+/// Runs as `tenured`; called when the program's name (`argv[0]`) is that.
 pub fn main() -> ExitCode {
     match begin(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,7 +1,7 @@
 //! One use case a file: what a caller may ask of the board, whoever carries the question.
 //!
 //! Knows no bus type. Each use case is one transaction of the store; what follows from it (a worker to
-//! stop, a task to start) is told to the daemon as a [`types::Change`] after the commit.
+//! stop, a task to start) is told to the daemon as a `Change` after the commit.
 
 pub mod desk;
 pub mod types;

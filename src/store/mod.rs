@@ -4,7 +4,7 @@
 //! every moment comes in as a [`When`]. Never opens `board.db` as a plain file while SQLite has it open:
 //! closing such a descriptor would drop SQLite's own locks (fcntl(2), "advisory record locks").
 //!
-//! One thread writes ([`writer`]); a few connections read ([`readers`]). What is said to be done is on the
+//! One thread writes (`writer`); a few connections read (`readers`). What is said to be done is on the
 //! disk: answers are given after the commit, with synchronous=FULL.
 
 pub mod boots;
