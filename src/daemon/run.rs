@@ -37,8 +37,8 @@ use crate::systemd::notify;
 const ASKS: usize = 256;
 /// News of the loop's own tasks that wait for it.
 const EVENTS: usize = 4_096;
-/// Connections for reading.
-const READERS: usize = 2;
+/// Connections for reading; lists leave one of them to the loop.
+const READERS: usize = 3;
 
 /// All that a life of the daemon depends on.
 pub struct Settings {

@@ -393,3 +393,27 @@ async fn output_is_for_those_who_may_see_the_run() {
     office.desk.open_output(&ANNA, run, true).await.unwrap();
     assert_eq!(refused(office.desk.open_output(&BERT, run, false).await), Refusal::NoSuchRun(run));
 }
+
+#[tokio::test]
+async fn events_far_behind_everybody_elses_are_still_found_and_in_order() {
+    let office = Office::new();
+    let others = office.task(&ROOT, "root's").await;
+    office.board.by_hand(&format!(
+        "INSERT INTO events (task, kind, at_usec)
+         WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 25000)
+         SELECT {others}, 'noise', 1 FROM n"
+    ));
+    let (first, second) = (office.task(&ANNA, "one").await, office.task(&ANNA, "two").await);
+    office.desk.block_task(&ANNA, first, "wait".into()).await.unwrap();
+    let mut seen = Vec::new();
+    let mut after = None;
+    loop {
+        let filter = EventFilter { after, limit: Some(2), ..EventFilter::default() };
+        let page = office.desk.list_events(&ANNA, filter).await.unwrap();
+        let Some(last) = page.last() else { break };
+        after = Some(last.event);
+        seen.extend(page.iter().map(|event| (event.task.unwrap(), event.kind.clone())));
+    }
+    let event = |task, kind: &str| (task, kind.to_owned());
+    assert_eq!(seen, [event(first, "created"), event(second, "created"), event(first, "blocked")]);
+}

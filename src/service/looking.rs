@@ -37,13 +37,15 @@ impl Desk {
 
     pub async fn list_tasks(&self, caller: &Caller, filter: TaskFilter) -> Result<Vec<TaskView>, Error> {
         let (sight, when) = (access::sight(caller), self.when());
-        self.store().read("ListTasks", move |snapshot| query::tasks(snapshot, &filter, sight, &when)).await
+        self.store()
+            .read_page("ListTasks", move |snapshot| query::tasks(snapshot, &filter, sight, &when))
+            .await
     }
 
     pub async fn list_runs(&self, caller: &Caller, task: TaskId, page: Page) -> Result<Vec<RunView>, Error> {
         let caller = *caller;
         self.store()
-            .read("ListRuns", move |snapshot| {
+            .read_page("ListRuns", move |snapshot| {
                 access::task(snapshot, &caller, task)?;
                 query::runs_of(snapshot, task, page)
             })
@@ -58,7 +60,7 @@ impl Desk {
     ) -> Result<Vec<CommentView>, Error> {
         let caller = *caller;
         self.store()
-            .read("ListComments", move |snapshot| {
+            .read_page("ListComments", move |snapshot| {
                 access::task(snapshot, &caller, task)?;
                 query::comments_of(snapshot, task, page)
             })
@@ -68,7 +70,7 @@ impl Desk {
     pub async fn list_events(&self, caller: &Caller, filter: EventFilter) -> Result<Vec<EventView>, Error> {
         let caller = *caller;
         self.store()
-            .read("ListEvents", move |snapshot| {
+            .read_page("ListEvents", move |snapshot| {
                 if let Some(task) = filter.task {
                     access::task(snapshot, &caller, task)?;
                 }
@@ -79,12 +81,12 @@ impl Desk {
 
     pub async fn list_queues(&self, caller: &Caller) -> Result<Vec<QueueView>, Error> {
         let sight = access::sight(caller);
-        self.store().read("ListQueues", move |snapshot| query::queues(snapshot, sight)).await
+        self.store().read_page("ListQueues", move |snapshot| query::queues(snapshot, sight)).await
     }
 
     pub async fn stats(&self, caller: &Caller) -> Result<Stats, Error> {
         let sight = access::sight(caller);
-        self.store().read("GetStats", move |snapshot| query::stats(snapshot, sight)).await
+        self.store().read_page("GetStats", move |snapshot| query::stats(snapshot, sight)).await
     }
 
     /// A read-only descriptor of a run's output: of its newest file, or of the one before it.

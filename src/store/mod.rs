@@ -159,6 +159,19 @@ impl Store {
         self.inner.readers.read(doing, work).await
     }
 
+    /// As [`Store::read`], for lists and whatever else may take long: however many there are, short reads do
+    /// not wait for them.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    pub async fn read_page<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&Snapshot<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.inner.readers.read_page(doing, work).await
+    }
+
     /// How the board is.
     pub fn health(&self) -> Health {
         self.inner.writer.health()

@@ -15,6 +15,9 @@ use crate::core::view::{
 use crate::store::sql::{Lax, LaxText};
 use crate::store::{Snapshot, When, runs};
 
+/// Entries of the log that one page looks at in search of the caller's own.
+const EVENTS_VISITED: usize = 10_000;
+
 /// Whose tasks somebody may see: all, or their own.
 pub type Sight = Option<Uid>;
 
@@ -326,12 +329,65 @@ pub fn events(snapshot: &Snapshot<'_>, filter: &EventFilter, sight: Sight) -> Re
                  WHERE event > ?1 ORDER BY event";
             light(snapshot, "reading events", sql, params![after], limit, read, weight)
         }
-        (None, Some(own)) => {
-            let sql = "SELECT e.event, e.task, e.run, e.kind, e.payload, e.at_usec FROM events e
-                 CROSS JOIN tasks t ON t.task = e.task
-                 WHERE e.event > ?1 AND t.owner_uid = ?2 ORDER BY e.event";
-            light(snapshot, "reading events", sql, params![after, own], limit, read, weight)
+        (None, Some(own)) => own_events(snapshot, own, after, limit, read, weight),
+    }
+}
+
+/// Walks the log for the events of one owner's tasks. Where there is nothing of theirs for long, goes on by
+/// way of their tasks: the log of all the others must cost them, and those who wait behind them, little.
+fn own_events(
+    snapshot: &Snapshot<'_>,
+    own: Uid,
+    after: EventId,
+    limit: usize,
+    read: impl Fn(&Row<'_>) -> rusqlite::Result<EventView>,
+    weight: impl Fn(&EventView) -> usize,
+) -> Result<Vec<EventView>, Error> {
+    const DOING: &str = "reading events";
+    let mut filling = Filling::new(limit);
+    let (mut visited, mut last) = (0, after);
+    let sql = "SELECT e.event, e.task, e.run, e.kind, e.payload, e.at_usec, t.owner_uid IS ?2 FROM events e
+         LEFT JOIN tasks t ON t.task = e.task WHERE e.event > ?1 ORDER BY e.event";
+    snapshot.each(DOING, sql, params![after, own], |row| {
+        visited += 1;
+        last = row.get(0)?;
+        if row.get(6)? {
+            let view = read(row)?;
+            let bytes = weight(&view);
+            return Ok(filling.take(view, bytes) && visited < EVENTS_VISITED);
         }
+        Ok(visited < EVENTS_VISITED)
+    })?;
+    if visited < EVENTS_VISITED || !filling.rows.is_empty() {
+        return Ok(filling.rows);
+    }
+    let sql = "SELECT e.event, e.task, e.run, e.kind, e.payload, e.at_usec FROM tasks t
+         CROSS JOIN events e ON e.task = t.task
+         WHERE t.owner_uid = ?2 AND e.event > ?1 ORDER BY e.event LIMIT ?3";
+    let rows = i64::try_from(limit).unwrap_or(i64::MAX);
+    light(snapshot, DOING, sql, params![last, own, rows], limit, read, weight)
+}
+
+/// A page that fills up: bounded in rows and in bytes.
+struct Filling<T> {
+    rows: Vec<T>,
+    bytes: usize,
+    limit: usize,
+}
+
+impl<T> Filling<T> {
+    const fn new(limit: usize) -> Self {
+        Self { rows: Vec::new(), bytes: 0, limit }
+    }
+
+    /// Takes a row if it still fits; says whether another one may.
+    fn take(&mut self, row: T, bytes: usize) -> bool {
+        self.bytes += bytes;
+        if self.bytes > limits::PAGE_BYTES && !self.rows.is_empty() {
+            return false;
+        }
+        self.rows.push(row);
+        self.rows.len() < self.limit
     }
 }
 
@@ -345,18 +401,13 @@ fn light<T>(
     mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     weight: impl Fn(&T) -> usize,
 ) -> Result<Vec<T>, Error> {
-    let mut page = Vec::new();
-    let mut bytes = 0;
+    let mut filling = Filling::new(limit);
     snapshot.each(doing, sql, params, |row| {
         let view = read(row)?;
-        bytes += weight(&view);
-        if bytes > limits::PAGE_BYTES && !page.is_empty() {
-            return Ok(false);
-        }
-        page.push(view);
-        Ok(page.len() < limit)
+        let bytes = weight(&view);
+        Ok(filling.take(view, bytes))
     })?;
-    Ok(page)
+    Ok(filling.rows)
 }
 
 /// Every queue, with what the caller may see of it.
