@@ -38,21 +38,31 @@ impl Desk {
         let wait_ms = request.wait_ms.unwrap_or(0).clamp(0, limits::CLAIM_WAIT_MS);
         let until = Instant::now() + Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0));
         let mut ready = self.store().ready();
+        let mut is_first = true;
         loop {
             // What becomes ready after this line is noticed, whether the attempt saw it or not.
-            ready.mark_unchanged();
-            let (caller, when, wanted, worker) = (*caller, self.when(), wanted.clone(), worker.clone());
-            let work = move |tx: &mut Tx<'_>| claim::claim(tx, &caller, &wanted, worker.as_ref(), &when);
-            match self.store().write("ClaimTask", work).await {
-                Err(Error::Refused(Refusal::NothingReady)) if wait_ms > 0 => {
-                    match timeout_at(until, ready.changed()).await {
-                        Ok(Ok(())) => {}
-                        Ok(Err(_)) | Err(_) => return Err(Refusal::NothingReady.into()),
-                    }
+            let woken = *ready.borrow_and_update();
+            if is_first || self.is_worth_claiming(caller, &wanted, woken).await? {
+                let (caller, when, wanted, worker) = (*caller, self.when(), wanted.clone(), worker.clone());
+                let work = move |tx: &mut Tx<'_>| claim::claim(tx, &caller, &wanted, worker.as_ref(), &when);
+                match self.store().write("ClaimTask", work).await {
+                    Err(Error::Refused(Refusal::NothingReady)) if wait_ms > 0 => {}
+                    answer => return answer,
                 }
-                answer => return answer,
+            }
+            is_first = false;
+            match timeout_at(until, ready.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return Err(Refusal::NothingReady.into()),
             }
         }
+    }
+
+    async fn is_worth_claiming(&self, caller: &Caller, wanted: &Wanted, woken: u64) -> Result<bool, Error> {
+        let (kind, when) = (wanted.kind(caller), self.when());
+        let sought = kind.clone();
+        let look = move |snapshot: &crate::store::Snapshot<'_>| claim::may_find(snapshot, &sought, &when);
+        self.waiting().is_worth_it(woken, kind, self.store().read_page("a waiting claim", look)).await
     }
 
     /// Returns what is left of the lease, milliseconds.
@@ -216,8 +226,9 @@ impl Desk {
         change: QueueChange,
     ) -> Result<Outcome, Error> {
         access::admin(caller, "SetQueue")?;
-        queue::check(&name, &change, &self.policy().limits)?;
-        self.store().write("SetQueue", move |tx| queue::set(tx, &name, &change)).await
+        let when = self.when();
+        queue::check(&name, &change, &when.policy.limits)?;
+        self.store().write("SetQueue", move |tx| queue::set(tx, &name, &change, &when)).await
     }
 
     pub async fn remove_queue(&self, caller: &Caller, name: String) -> Result<Outcome, Error> {

@@ -12,6 +12,7 @@ use crate::core::state::Status;
 use crate::core::view::{Outcome, TaskView};
 use crate::service::access;
 use crate::service::types::{Caller, ClaimRequest, Claimed};
+use crate::service::waiting::Kind;
 use crate::store::claim::{self, NewClaim};
 use crate::store::{Snapshot, Tx, When, query, queues, runs, tasks};
 
@@ -46,6 +47,15 @@ impl Wanted {
             claimant: request.claimant.clone().unwrap_or_else(|| format!("uid:{}", caller.uid)),
             claim_key: request.claim_key.clone(),
         })
+    }
+
+    /// What it waits for.
+    pub(super) fn kind(&self, caller: &Caller) -> Kind {
+        Kind {
+            sight: access::sight(caller),
+            queue: self.queue.clone(),
+            key: self.claim_key.clone().map(|key| (caller.uid, key)),
+        }
     }
 }
 
@@ -88,6 +98,16 @@ pub fn claim(
     };
     let run = claim::external(tx, &new, when)?;
     claimed(tx, task, run, when)
+}
+
+/// Whether [`claim`] would find something, for those who wait.
+pub(super) fn may_find(snapshot: &Snapshot<'_>, kind: &Kind, when: &When) -> Result<bool, Error> {
+    if let Some((uid, key)) = &kind.key
+        && claim::by_key(snapshot, *uid, key)?.is_some()
+    {
+        return Ok(true);
+    }
+    claim::has_external(snapshot, kind.sight, kind.queue.as_deref(), when)
 }
 
 fn claimed(snapshot: &Snapshot<'_>, task: TaskId, run: RunId, when: &When) -> Result<Claimed, Error> {

@@ -15,6 +15,7 @@ use crate::core::policy::Policy;
 use crate::core::view::SweepReport;
 use crate::ports::Clock;
 use crate::service::types::{Ask, Caller, Reply, StateDir, WorkerGiven};
+use crate::service::waiting::Waiting;
 use crate::service::worker::Registrar;
 use crate::store::{Store, When, queues};
 
@@ -35,6 +36,7 @@ struct Inner {
     properties: watch::Sender<Properties>,
     workers: AtomicU32,
     starts: AtomicBool,
+    waiting: Waiting,
     last_sweep: Mutex<Option<SweepReport>>,
 }
 
@@ -79,6 +81,7 @@ impl Desk {
             properties: watch::Sender::new(first),
             workers: AtomicU32::new(0),
             starts: AtomicBool::new(true),
+            waiting: Waiting::default(),
             last_sweep: Mutex::new(None),
         });
         let weak = Arc::downgrade(&inner);
@@ -131,6 +134,11 @@ impl Desk {
         }
         *self.inner.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
         Ok(())
+    }
+
+    /// The claims that wait for work.
+    pub(super) fn waiting(&self) -> &Waiting {
+        &self.inner.waiting
     }
 
     pub(super) async fn identify(

@@ -17,6 +17,7 @@ mod finish;
 mod looking;
 mod queue;
 mod stop;
+mod waiting;
 
 #[cfg(test)]
 mod board_tests;

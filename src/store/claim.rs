@@ -306,6 +306,24 @@ pub fn next_external(
     Ok(chosen.into_iter().next().map(|(pick, _)| pick))
 }
 
+/// Whether [`next_external`] would find one.
+///
+/// # Errors
+/// A fault of the board.
+pub fn has_external(
+    snapshot: &Snapshot<'_>,
+    of: Option<Uid>,
+    queue: Option<&str>,
+    when: &When,
+) -> Result<bool, Error> {
+    if standstill(snapshot, when)?.is_some() {
+        return Ok(false);
+    }
+    // A back-off that is over is ended by the attempt itself.
+    Ok(crate::store::start::is_back_off_over(snapshot, when)?
+        || !choose(snapshot, false, of, queue, 1, when)?.is_empty())
+}
+
 /// Launched workers that run.
 pub(super) fn launched(snapshot: &Snapshot<'_>) -> Result<usize, Error> {
     let count = snapshot.number(

@@ -145,6 +145,16 @@ pub(super) fn end_back_offs(tx: &mut Tx<'_>, when: &When) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether [`end_back_offs`] would end one of this epoch.
+pub(super) fn is_back_off_over(snapshot: &Snapshot<'_>, when: &When) -> Result<bool, Error> {
+    snapshot.is_any(
+        "looking for a back-off that is over",
+        "SELECT 1 FROM tasks
+         WHERE status = 'ready' AND retry_at_ms IS NOT NULL AND retry_epoch = ?1 AND retry_at_ms <= ?2",
+        params![when.epoch.to_string(), when.now.mono.0],
+    )
+}
+
 /// The earliest end of a back-off after `after`: of a task, or of the host.
 pub(super) fn next_back_off(
     snapshot: &Snapshot<'_>,
