@@ -67,6 +67,8 @@ pub enum Started {
 enum Failed {
     /// The task's matter.
     Task(String),
+    /// The task's matter: something of its own does not answer.
+    Hung(String),
     /// The host's matter.
     Host(String),
 }
@@ -109,6 +111,7 @@ impl Starter {
         match launch(&self.launcher, &spec) {
             Ok(launched) => Ok((uid, launched)),
             Err(error @ LaunchError::Setup { .. }) => Err(Failed::Task(in_full(&error))),
+            Err(error @ LaunchError::Hung) => Err(Failed::Hung(in_full(&error))),
             Err(error @ LaunchError::Host { .. }) => Err(Failed::Host(in_full(&error))),
         }
     }
@@ -153,14 +156,15 @@ impl Starter {
     }
 
     async fn not_started(&self, run: RunId, failed: Failed) -> Started {
-        let (why, host_trouble) = match failed {
-            Failed::Task(why) => (why, false),
-            Failed::Host(why) => (why, true),
-        };
+        let (Failed::Task(why) | Failed::Hung(why) | Failed::Host(why)) = &failed;
+        let host_trouble = matches!(failed, Failed::Host(_));
         tracing::warn!(TENURED_RUN = run.get(), why, host_trouble, "the run was not started");
         let when = self.desk.when();
-        let work =
-            move |tx: &mut crate::store::Tx<'_>| start::not_started(tx, run, &why, host_trouble, &when);
+        let work = move |tx: &mut crate::store::Tx<'_>| match &failed {
+            Failed::Task(why) => start::not_started(tx, run, why, false, &when),
+            Failed::Hung(why) => start::hung(tx, run, why, &when),
+            Failed::Host(why) => start::not_started(tx, run, why, true, &when),
+        };
         if let Err(error) = self.desk.store().write_end("a start that failed", work).await {
             tracing::error!(TENURED_RUN = run.get(), error = %in_full(&error), "cannot record a failed start; the next sweep will");
         }

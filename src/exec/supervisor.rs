@@ -196,6 +196,8 @@ impl Supervisor {
     /// Waits until the command's side stands at its gate or has failed, and tells the daemon. A daemon that
     /// has ended meanwhile has closed the gate, and the record will say so.
     fn answer(&mut self, socket: OwnedFd) -> io::Result<()> {
+        // What may take long from here on is the task's own: its directory, its input.
+        let _ = wire::send(&socket, &Answer::Begun.to_bytes(), &[]);
         let word = match &self.status {
             Some(status) => hear(status)?,
             None => None,

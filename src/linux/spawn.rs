@@ -164,6 +164,9 @@ pub enum LaunchError {
         #[source]
         source: io::Error,
     },
+    /// The task's own matter: its directory or its input does not answer. There is no record.
+    #[error("the command's side did not come to its gate within {} s; does its working directory or its standard input answer?", LAUNCH_MS / 1_000)]
+    Hung,
     /// The host's matter. There is no record.
     #[error("the host failed while {doing}")]
     Host {
@@ -187,7 +190,7 @@ pub fn launch(launcher: &Launcher, spec: &LaunchSpec) -> Result<Launched, Launch
     let deadline = HostClock::default().now().mono.plus(LAUNCH_MS);
     let record = make_record(&spec.record).map_err(host_fault("making the exit record"))?;
     let done = launch_with(launcher, spec, &record, deadline);
-    if matches!(done, Err(LaunchError::Host { .. })) {
+    if matches!(done, Err(LaunchError::Host { .. } | LaunchError::Hung)) {
         // It says nothing, and nobody will look for it.
         let _ = fs::remove_file(&spec.record);
     }
@@ -225,27 +228,38 @@ fn launch_with(
     }
 }
 
-/// The one answer: the command's pidfd, or why there is none.
+/// What the supervisor answers: the command's pidfd, or why there is none.
 fn hear_answer(host: &HostProcesses, socket: &OwnedFd, deadline: MonoMs) -> Result<Member, LaunchError> {
     let waiting = "waiting for the command at its gate";
-    if !readable_before(socket.as_fd(), deadline).map_err(host_fault(waiting))? {
-        return Err(host_fault(waiting)(io::Error::from(io::ErrorKind::TimedOut)));
-    }
-    let (bytes, fds) = wire::receive(socket).map_err(host_fault(waiting))?;
-    match Answer::parse(&bytes) {
-        Some(Answer::Ready) => {
-            let gone = || host_fault(waiting)(io::Error::other("the command's process could not be seen"));
-            let (looked, handle) = host.open(Target::Fd(fds.into_iter().next().ok_or_else(gone)?));
-            Ok(Member { handle: handle.ok_or_else(gone)?, looked })
+    let mut has_begun = false;
+    loop {
+        if !readable_before(socket.as_fd(), deadline).map_err(host_fault(waiting))? {
+            let late = host_fault(waiting)(io::Error::from(io::ErrorKind::TimedOut));
+            return Err(if has_begun { LaunchError::Hung } else { late });
         }
-        Some(Answer::SetupFailed { step, errno }) => {
-            Err(LaunchError::Setup { step, source: io::Error::from_raw_os_error(errno) })
-        }
-        Some(Answer::Fault { errno: 0, doing }) => {
-            Err(host_fault(&doing)(io::Error::other("tenured-exec gave up")))
-        }
-        Some(Answer::Fault { errno, doing }) => Err(host_fault(&doing)(io::Error::from_raw_os_error(errno))),
-        None => Err(host_fault(waiting)(io::Error::other("tenured-exec ended without a word"))),
+        let (bytes, fds) = wire::receive(socket).map_err(host_fault(waiting))?;
+        return match Answer::parse(&bytes) {
+            Some(Answer::Begun) => {
+                has_begun = true;
+                continue;
+            }
+            Some(Answer::Ready) => {
+                let gone =
+                    || host_fault(waiting)(io::Error::other("the command's process could not be seen"));
+                let (looked, handle) = host.open(Target::Fd(fds.into_iter().next().ok_or_else(gone)?));
+                Ok(Member { handle: handle.ok_or_else(gone)?, looked })
+            }
+            Some(Answer::SetupFailed { step, errno }) => {
+                Err(LaunchError::Setup { step, source: io::Error::from_raw_os_error(errno) })
+            }
+            Some(Answer::Fault { errno: 0, doing }) => {
+                Err(host_fault(&doing)(io::Error::other("tenured-exec gave up")))
+            }
+            Some(Answer::Fault { errno, doing }) => {
+                Err(host_fault(&doing)(io::Error::from_raw_os_error(errno)))
+            }
+            None => Err(host_fault(waiting)(io::Error::other("tenured-exec ended without a word"))),
+        };
     }
 }
 
@@ -336,4 +350,24 @@ pub fn reap(supervisor: &PidFd) -> io::Result<Reaped> {
 pub fn end_tree(host: &HostProcesses, supervisor: &PidFd, hard: bool) -> io::Result<()> {
     let signal = if hard { nix::libc::SIGUSR2 } else { nix::libc::SIGUSR1 };
     host.signal(supervisor, signal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_late_says_whose_matter_it_is() {
+        let pair = || {
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        };
+        let host = HostProcesses::default();
+        let (ours, theirs) = pair().unwrap();
+        let now = HostClock::default().now().mono;
+        let heard = hear_answer(&host, &ours, now);
+        assert!(matches!(heard, Err(LaunchError::Host { .. })), "no supervisor answers: {heard:?}");
+        wire::send(&theirs, &Answer::Begun.to_bytes(), &[]).unwrap();
+        let heard = hear_answer(&host, &ours, now);
+        assert!(matches!(heard, Err(LaunchError::Hung)), "the supervisor is there: {heard:?}");
+    }
 }

@@ -1,7 +1,8 @@
 //! What the daemon and `tenured-exec` say to each other over their one socket, and the descriptors that go
 //! with it.
 //!
-//! The daemon sends a hello with the sealed spec and the open files; the supervisor answers once; the byte
+//! The daemon sends a hello with the sealed spec and the open files; the supervisor answers that it has begun, and
+//! then how far it has come; the byte
 //! that opens the gate is read by the command itself. Every message is one packet.
 //!
 //! Source: unix(7) SCM_RIGHTS, memfd_create(2), fcntl(2) seals.
@@ -32,6 +33,8 @@ pub const PACKET_BYTES: usize = 256;
 /// The answer of the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
+    /// The supervisor works and has made the command's side; one more answer follows.
+    Begun,
     /// The command waits at its gate; its pidfd comes along.
     Ready,
     /// A step of the command's side failed; the record says so too.
@@ -50,6 +53,7 @@ pub enum Answer {
     },
 }
 
+const BEGUN: u8 = b'B';
 const READY: u8 = b'R';
 const SETUP_FAILED: u8 = b'S';
 const FAULT: u8 = b'X';
@@ -58,6 +62,7 @@ impl Answer {
     /// The packet.
     pub fn to_bytes(&self) -> Vec<u8> {
         let (tag, errno, rest) = match self {
+            Self::Begun => (BEGUN, 0, ""),
             Self::Ready => (READY, 0, ""),
             Self::SetupFailed { step, errno } => (SETUP_FAILED, *errno, step.word()),
             Self::Fault { errno, doing } => (FAULT, *errno, doing.as_str()),
@@ -75,6 +80,7 @@ impl Answer {
         let errno = i32::from_le_bytes(*errno);
         let text = std::str::from_utf8(rest).ok()?;
         match *tag {
+            BEGUN => Some(Self::Begun),
             READY => Some(Self::Ready),
             SETUP_FAILED => Some(Self::SetupFailed { step: Setup::parse(text)?, errno }),
             FAULT => Some(Self::Fault { errno, doing: text.to_owned() }),
@@ -238,6 +244,7 @@ mod tests {
     fn answers_come_back() {
         let long = "x".repeat(1_000);
         for answer in [
+            Answer::Begun,
             Answer::Ready,
             Answer::SetupFailed { step: Setup::Directory, errno: 2 },
             Answer::Fault { errno: 24, doing: "making a pipe".to_owned() },

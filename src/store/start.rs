@@ -11,7 +11,7 @@ use crate::core::ids::{Nonce, RunId, TaskId, Uid};
 use crate::core::limits;
 use crate::core::plan::Basis;
 use crate::core::retry::Outcome;
-use crate::core::row::RunStage;
+use crate::core::row::{ClaimRow, RunStage};
 use crate::core::spec::TaskSpec;
 use crate::core::time::MonoMs;
 use crate::core::view::Change;
@@ -338,9 +338,27 @@ pub fn not_started(
         return Ok(());
     };
     let outcome = if host_trouble { Outcome::NotStarted } else { Outcome::Misconfigured };
-    let ending = Ending { error: Some(why.to_owned()), ..Ending::of(outcome) };
-    release::release(tx, &Basis::of(row), &ending, when)?;
+    end_start(tx, row, outcome, why, when)?;
     if host_trouble { back_off_host(tx, when) } else { Ok(()) }
+}
+
+/// The command never ran, because something of its own did not answer: a failure that counts and is tried
+/// again after the task's back-off. Were it the host's, such tasks would hold up all others for ever.
+///
+/// # Errors
+/// A fault of the board.
+pub fn hung(tx: &mut Tx<'_>, run: RunId, why: &str, when: &When) -> Result<(), Error> {
+    let mut found = Vec::new();
+    rows::read(tx, rows::PAIR_OF_RUN, [run], &mut found)?;
+    match found.first().filter(|row| row.run.as_ref().is_some_and(|run| !run.ended)) {
+        Some(row) => end_start(tx, row, Outcome::Failed, why, when),
+        None => Ok(()),
+    }
+}
+
+fn end_start(tx: &mut Tx<'_>, row: &ClaimRow, outcome: Outcome, why: &str, when: &When) -> Result<(), Error> {
+    let ending = Ending { error: Some(why.to_owned()), ..Ending::of(outcome) };
+    release::release(tx, &Basis::of(row), &ending, when).map(|_| ())
 }
 
 /// Nothing is started until a moment, because the host could not start the last one.

@@ -295,3 +295,16 @@ async fn what_waits_for_its_time_is_promoted_when_it_comes() {
         "ready,todo"
     );
 }
+
+#[tokio::test]
+async fn a_start_that_hung_counts_for_its_task_and_holds_up_nobody() {
+    let board = Board::new();
+    for _ in 0..2 {
+        add(&board, New::default()).await;
+    }
+    let run = claim(&board, 1, free(10)).await[0].run;
+    board.store.write_end("hung", move |tx| start::hung(tx, run, "no answer", &free(20))).await.unwrap();
+    let row = board.text("SELECT status || failures || last_error FROM tasks WHERE task = 1");
+    assert_eq!(row, "ready1no answer");
+    assert_eq!(numbers(&claim(&board, 9, free(30)).await), [2], "it backs off, and the host does not");
+}
