@@ -34,18 +34,28 @@ impl StateDir {
         self.0.join("board.lock")
     }
 
+    /// Where the exit records are.
+    pub fn records(&self) -> PathBuf {
+        self.0.join("exits")
+    }
+
     /// The exit record of a run.
     pub fn record(&self, run: RunId, nonce: &Nonce) -> PathBuf {
-        self.0.join("exits").join(format!("{run}-{nonce}"))
+        self.records().join(format!("{run}-{nonce}"))
+    }
+
+    /// Where the output files are.
+    pub fn outputs(&self) -> PathBuf {
+        self.0.join("output")
     }
 
     /// The output file of a run; the older part is beside it with `.1`.
     pub fn output(&self, run: RunId) -> PathBuf {
-        self.0.join("output").join(format!("{run}.log"))
+        self.outputs().join(format!("{run}.log"))
     }
 
     /// The part of a run's output that was put aside when the file was full.
     pub fn older_output(&self, run: RunId) -> PathBuf {
-        self.0.join("output").join(format!("{run}.log.1"))
+        self.outputs().join(format!("{run}.log.1"))
     }
 }

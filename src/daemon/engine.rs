@@ -30,6 +30,7 @@ use crate::daemon::judge::{Judged, Round};
 use crate::daemon::observe::{Observer, Part};
 use crate::daemon::send::proof;
 use crate::daemon::starter::{Started, Starter, host_fault, in_full};
+use crate::daemon::tidy;
 use crate::linux::pidfd::{HostProcesses, PidFd};
 use crate::linux::spawn::reap;
 use crate::ports::Clock;
@@ -589,9 +590,10 @@ impl Engine {
         let when = self.desk.when();
         let retained =
             self.store.write("retention", move |tx| sweep::retain(tx, RETAIN_TASKS, &when)).await?;
-        if retained > 0 {
-            tracing::info!(tasks = retained, "put old tasks away");
+        if !retained.is_empty() {
+            tracing::info!(tasks = retained.len(), "put old tasks away");
         }
+        tidy::after_sweep(&self.store, &self.state, retained).await;
         if self.now().since(self.touched) >= TOUCH_MS {
             self.touch().await?;
         }

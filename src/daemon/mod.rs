@@ -12,6 +12,7 @@ pub mod observe;
 pub mod run;
 pub mod send;
 pub mod starter;
+pub mod tidy;
 
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;

@@ -24,6 +24,7 @@ use crate::daemon::hub::Hub;
 use crate::daemon::life::{self, Inputs, Load, Signals};
 use crate::daemon::observe::Observer;
 use crate::daemon::starter::{Starter, in_full};
+use crate::daemon::tidy;
 use crate::linux::clock::{HostClock, ensure_boot_nonce, read_boot_nonce};
 use crate::linux::pidfd::HostProcesses;
 use crate::linux::spawn::Launcher;
@@ -141,6 +142,7 @@ async fn serve_board(
     let observer = Observer::new(Arc::new(processes), Arc::new(settings.state.clone()));
     let parts = Parts { desk: desk.clone(), clock, observer, boots, starter, events, shutdown };
     let mut engine = Engine::new(parts);
+    tidy::everything(store, &settings.state).await;
     attempt!("the first look at the board failed", engine.first_look().await);
     let admins = if settings.is_users_own { Admins::RootAnd(own_uid) } else { Admins::Root };
     let service = Service { desk, admins, admission: Admission::default(), signals: hints };

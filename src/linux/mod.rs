@@ -13,6 +13,7 @@ pub mod exit_info;
 mod launch_files;
 pub mod launch_spec;
 pub mod limits;
+pub mod outputs;
 pub mod owner;
 pub mod pidfd;
 pub mod proc;

@@ -24,6 +24,24 @@ impl Records for StateDir {
     }
 }
 
+/// The records that lie there; what has no name of a record is none.
+///
+/// # Errors
+/// Where the directory cannot be read.
+pub fn all(state: &StateDir) -> io::Result<Vec<(RunId, Nonce)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(state.records())? {
+        let name = entry?.file_name();
+        let parts = name.to_str().and_then(|name| name.split_once('-'));
+        if let Some((run, nonce)) = parts
+            && let (Ok(run), Some(nonce)) = (run.parse(), Nonce::parse(nonce))
+        {
+            found.push((RunId::new(run), nonce));
+        }
+    }
+    Ok(found)
+}
+
 /// Removes the record of a run whose end is on the board.
 pub fn remove(state: &StateDir, run: RunId, nonce: &Nonce) {
     let path = state.record(run, nonce);

@@ -10,6 +10,7 @@
 pub mod boots;
 pub mod claim;
 pub mod comments;
+pub mod leavings;
 pub mod links;
 pub mod query;
 pub mod queues;

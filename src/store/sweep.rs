@@ -392,14 +392,14 @@ pub fn rearm(tx: &mut Tx<'_>, when: &When) -> Result<(), Error> {
     Ok(())
 }
 
-/// Archives tasks that ended longer ago than the retention, at most `limit` of them; returns how many.
+/// Archives tasks that ended longer ago than the retention, at most `limit` of them; returns which.
 ///
 /// # Errors
 /// A fault of the board.
-pub fn retain(tx: &mut Tx<'_>, limit: usize, when: &When) -> Result<usize, Error> {
+pub fn retain(tx: &mut Tx<'_>, limit: usize, when: &When) -> Result<Vec<TaskId>, Error> {
     let span_usec = when.policy.retention_ms.saturating_mul(1_000);
     if span_usec <= 0 {
-        return Ok(0);
+        return Ok(Vec::new());
     }
     let old: Vec<TaskId> = tx.all(
         "looking for old tasks",
@@ -412,5 +412,5 @@ pub fn retain(tx: &mut Tx<'_>, limit: usize, when: &When) -> Result<usize, Error
     for task in &old {
         tasks::archive(tx, *task, None, when)?;
     }
-    Ok(old.len())
+    Ok(old)
 }
