@@ -395,6 +395,19 @@ async fn output_is_for_those_who_may_see_the_run() {
 }
 
 #[tokio::test]
+async fn a_queues_new_spans_count_for_what_runs_already() {
+    let office = Office::new();
+    office.task(&ANNA, "t").await;
+    office.claim(&ANNA).await;
+    let due = || office.board.number("SELECT due_ms FROM runs");
+    let lease = due();
+    let spans = Patch { max_runtime_ms: Some(2_000), ..Patch::default() };
+    let change = QueueChange { launch_defaults: Some(spans), ..QueueChange::default() };
+    office.desk.set_queue(&ROOT, "default".into(), change).await.unwrap();
+    assert_eq!((due(), lease > 2_000), (2_000, true));
+}
+
+#[tokio::test]
 async fn events_far_behind_everybody_elses_are_still_found_and_in_order() {
     let office = Office::new();
     let others = office.task(&ROOT, "root's").await;

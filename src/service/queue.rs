@@ -5,7 +5,7 @@ use crate::core::limits::Limits;
 use crate::core::refusal::Refusal;
 use crate::core::spec::{self, TaskSpec};
 use crate::core::view::{Outcome, QueueChange};
-use crate::store::{Tx, queues};
+use crate::store::{Tx, When, queues};
 
 /// What can be said without the board.
 ///
@@ -27,9 +27,12 @@ pub fn check(queue: &str, change: &QueueChange, limits: &Limits) -> Result<(), E
 ///
 /// # Errors
 /// [`Refusal::ReadOnly`], or a fault of the board.
-pub fn set(tx: &mut Tx<'_>, queue: &str, change: &QueueChange) -> Result<Outcome, Error> {
+pub fn set(tx: &mut Tx<'_>, queue: &str, change: &QueueChange, when: &When) -> Result<Outcome, Error> {
     tx.needs_room()?;
     let changed = queues::set(tx, queue, change)?;
+    if changed && change.launch_defaults.is_some() {
+        queues::respan(tx, queue, when)?;
+    }
     Ok(if changed { Outcome::Done } else { Outcome::Unchanged })
 }
 

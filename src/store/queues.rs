@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use rusqlite::params;
 
 use crate::core::fault::{Error, Fault};
+use crate::core::ids::RunId;
 use crate::core::policy::QueuePolicy;
 use crate::core::spec::Patch;
 use crate::core::view::{Change, QueueChange};
-use crate::store::{Snapshot, Tx};
+use crate::store::{Snapshot, Tx, When, due};
 
 /// The queue of tasks that name none.
 pub const DEFAULT: &str = "default";
@@ -80,11 +81,27 @@ pub fn set(tx: &mut Tx<'_>, queue: &str, change: &QueueChange) -> Result<bool, E
         params![queue, change.max_running, change.paused, defaults],
     )?;
     if made + changed > 0 {
-        // More may run now, and spans of running tasks may have changed.
+        // More may run now, and spans of running tasks may have changed (see [`respan`]).
         tx.change(Change::Ready);
         tx.change(Change::Due);
     }
     Ok(made + changed > 0)
+}
+
+/// Computes the due times of a queue's runs anew, after its spans have changed.
+///
+/// # Errors
+/// A fault of the board.
+pub fn respan(tx: &mut Tx<'_>, queue: &str, when: &When) -> Result<(), Error> {
+    let runs: Vec<RunId> = tx.all(
+        "looking for the runs of a queue",
+        "SELECT r.run FROM runs r JOIN tasks t ON t.task = r.task WHERE r.ended_usec IS NULL AND t.queue = ?1
+         UNION ALL
+         SELECT r.run FROM runs r JOIN tasks t ON t.task = r.task WHERE r.survivor = 1 AND t.queue = ?1",
+        [queue],
+        |row| row.get(0),
+    )?;
+    runs.into_iter().try_for_each(|run| due::arm(tx, run, when))
 }
 
 /// Makes a queue of the configuration where it is missing.
