@@ -5,12 +5,16 @@ use std::io;
 
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 
+/// The group of nobody's files: what the kernel shows for groups that it cannot name, and what Debian calls
+/// `nogroup`. Source: proc_sys_fs(5), `overflowgid`.
+const NO_GROUP: u32 = 65_534;
+
 /// The user a command runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// Its number.
     pub uid: u32,
-    /// Its primary group, or the one that was asked for.
+    /// Its primary group, or the one that was asked for; that of nobody where it has no entry.
     pub gid: u32,
     /// All its groups.
     pub groups: Vec<u32>,
@@ -63,10 +67,12 @@ pub fn find(owner: u32, user: Option<&str>, group: Option<&str>) -> Result<Accou
 fn by_uid(uid: u32) -> Result<Account, NoAccount> {
     match User::from_uid(Uid::from_raw(uid)).map_err(failed)? {
         Some(user) => known(user),
+        // The number of a user is not the number of a group: some group may have it that has nothing to do
+        // with this user, who may only be unknown because a directory service does not answer.
         None => Ok(Account {
             uid,
-            gid: uid,
-            groups: vec![uid],
+            gid: NO_GROUP,
+            groups: Vec::new(),
             name: uid.to_string(),
             home: "/".to_owned(),
             shell: "/bin/sh".to_owned(),
@@ -118,6 +124,7 @@ mod tests {
     #[test]
     fn a_number_needs_no_entry() {
         let account = find(4_000_000, None, None).unwrap();
-        assert_eq!((account.uid, account.gid, account.home.as_str()), (4_000_000, 4_000_000, "/"));
+        assert_eq!((account.uid, account.gid, account.home.as_str()), (4_000_000, NO_GROUP, "/"));
+        assert!(account.groups.is_empty(), "no group whose number nobody looked up");
     }
 }
