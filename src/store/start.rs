@@ -149,7 +149,7 @@ pub(super) fn end_back_offs(tx: &mut Tx<'_>, when: &When) -> Result<(), Error> {
 pub(super) fn is_back_off_over(snapshot: &Snapshot<'_>, when: &When) -> Result<bool, Error> {
     snapshot.is_any(
         "looking for a back-off that is over",
-        "SELECT 1 FROM tasks
+        "SELECT 1 FROM tasks INDEXED BY tasks_backoff
          WHERE status = 'ready' AND retry_at_ms IS NOT NULL AND retry_epoch = ?1 AND retry_at_ms <= ?2",
         params![when.epoch.to_string(), when.now.mono.0],
     )
