@@ -69,7 +69,7 @@ impl Failure {
     #[must_use]
     pub fn of(self, subject: &str) -> Self {
         match self {
-            Self::Refused { name, what, remedy } if !what.starts_with(subject) => {
+            Self::Refused { name, what, remedy } if !what.contains(subject) => {
                 Self::Refused { name, what: format!("{subject}: {what}"), remedy }
             }
             other => other,

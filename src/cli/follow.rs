@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::Interval;
 use zbus::message::Type;
 use zbus::{MatchRule, MessageStream};
 
@@ -33,7 +34,7 @@ pub struct Hint {
     tasks: BTreeSet<u64>,
     /// Anything may have.
     everything: bool,
-    /// The stream of hints has ended.
+    /// The stream of hints has ended: there will be no more until somebody mends it.
     lost: bool,
 }
 
@@ -65,8 +66,11 @@ impl Pending {
         self.came.notify_one();
     }
 
+    /// What has gathered. That the stream has ended stays true.
     fn take(&self) -> Hint {
-        std::mem::take(&mut *self.hint.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut hint = self.hint.lock().unwrap_or_else(PoisonError::into_inner);
+        let lost = hint.lost;
+        std::mem::replace(&mut *hint, Hint { lost, ..Hint::default() })
     }
 }
 
@@ -76,6 +80,8 @@ impl Pending {
 struct Watch {
     pending: Arc<Pending>,
     reader: JoinHandle<()>,
+    /// Goes on over waits that are given up, so that it comes whatever else happens.
+    recheck: Interval,
 }
 
 impl Watch {
@@ -102,15 +108,28 @@ impl Watch {
             told.with(|hint| hint.lost = true);
             drop(connection);
         });
-        Ok(Self { pending, reader })
+        Ok(Self::new(pending, reader))
     }
 
-    /// Waits for a hint, or for the time of the safety net.
-    async fn next(&self) -> Hint {
-        if tokio::time::timeout(RECHECK, self.pending.came.notified()).await.is_err() {
-            return Hint { everything: true, ..Hint::default() };
+    fn new(pending: Arc<Pending>, reader: JoinHandle<()>) -> Self {
+        let mut recheck = tokio::time::interval(RECHECK);
+        // The first tick is now, and whoever has just subscribed asks in any case.
+        recheck.reset();
+        Self { pending, reader, recheck }
+    }
+
+    /// Waits for a hint, or for the time of the safety net. Giving up the wait loses nothing.
+    async fn next(&mut self) -> Hint {
+        let mut hint = self.pending.take();
+        if hint == Hint::default() {
+            let recheck = tokio::select! {
+                () = self.pending.came.notified() => false,
+                _ = self.recheck.tick() => true,
+            };
+            hint = self.pending.take();
+            hint.everything |= recheck;
         }
-        self.pending.take()
+        hint
     }
 }
 
@@ -125,6 +144,8 @@ impl Drop for Watch {
 pub struct Follower<'a> {
     session: &'a mut Session,
     watch: Watch,
+    /// Whether it was said that the daemon has gone.
+    told: bool,
 }
 
 impl<'a> Follower<'a> {
@@ -134,7 +155,7 @@ impl<'a> Follower<'a> {
     /// Where it does not answer.
     pub async fn start(session: &'a mut Session) -> Result<Self, Failure> {
         let watch = Watch::start(session.endpoint()).await?;
-        Ok(Self { session, watch })
+        Ok(Self { session, watch, told: false })
     }
 
     /// The conversation.
@@ -163,7 +184,21 @@ impl<'a> Follower<'a> {
     /// # Errors
     /// As [`Follower::ask`].
     pub async fn hint(&mut self) -> Result<Hint, Failure> {
-        let hint = self.watch.next().await;
+        let hint = self.news().await;
+        self.mended(hint).await
+    }
+
+    /// Waits until something may have changed, or the daemon has gone. Giving up the wait loses nothing;
+    /// what comes goes through [`Follower::mended`].
+    pub async fn news(&mut self) -> Hint {
+        self.watch.next().await
+    }
+
+    /// The hint, after the daemon was found again if it had gone.
+    ///
+    /// # Errors
+    /// As [`Follower::ask`].
+    pub async fn mended(&mut self, hint: Hint) -> Result<Hint, Failure> {
         if !hint.lost {
             return Ok(hint);
         }
@@ -176,7 +211,7 @@ impl<'a> Follower<'a> {
     }
 
     async fn find_again(&mut self, mut why: Failure) -> Result<(), Failure> {
-        if !self.session.is_embedded() {
+        if !self.session.is_embedded() && !std::mem::replace(&mut self.told, true) {
             aside("the daemon has gone; waiting for it to come back (Ctrl-C ends the wait, not the task)");
         }
         for _ in 0..FIND_ATTEMPTS {
@@ -194,6 +229,7 @@ impl<'a> Follower<'a> {
         self.watch = Watch::start(self.session.endpoint()).await?;
         // What happened meanwhile was told to nobody.
         self.watch.pending.with(|hint| hint.everything = true);
+        self.told = false;
         Ok(())
     }
 }
@@ -205,11 +241,21 @@ mod tests {
     #[tokio::test]
     async fn hints_are_gathered_until_somebody_asks() {
         let pending = Arc::<Pending>::default();
-        let watch = Watch { pending: Arc::clone(&pending), reader: tokio::spawn(async {}) };
+        let mut watch = Watch::new(Arc::clone(&pending), tokio::spawn(async {}));
         pending.with(|hint| hint.add(3));
         pending.with(|hint| hint.add(4));
         let hint = watch.next().await;
         assert!(hint.concerns(3) && hint.concerns(4) && !hint.concerns(5));
+    }
+
+    #[tokio::test]
+    async fn that_the_daemon_has_gone_is_known_until_it_is_mended() {
+        let pending = Arc::<Pending>::default();
+        let mut watch = Watch::new(Arc::clone(&pending), tokio::spawn(async {}));
+        pending.with(|hint| hint.lost = true);
+        for _ in 0..3 {
+            assert!(watch.next().await.lost);
+        }
     }
 
     #[test]

@@ -23,6 +23,9 @@ use crate::core::limits::OUTPUT_FILE_BYTES;
 const LOOK: Duration = Duration::from_millis(500);
 /// Where it is told, we look this often all the same.
 const SAFETY_LOOK: Duration = Duration::from_secs(5);
+/// While a full file makes room for the next, we look this often for it, and so many times.
+const CHANGE_PAUSE: Duration = Duration::from_millis(20);
+const CHANGE_LOOKS: u32 = 5;
 /// One read.
 const CHUNK: usize = 64 * 1_024;
 
@@ -100,7 +103,7 @@ impl Output {
     /// # Errors
     /// Refusals, and where the daemon does not answer.
     pub async fn open(follower: &mut Follower<'_>, run: u64) -> Result<Self, Failure> {
-        let current = follower.ask(async |manager| open(manager, run, false).await).await?;
+        let current = open_current(follower, run).await?;
         let part = match follower.ask(async |manager| open(manager, run, true).await).await {
             Ok(older) => older,
             Err(_) => current,
@@ -120,13 +123,14 @@ impl Output {
     pub async fn pump(&mut self, follower: &mut Follower<'_>, ended: bool) -> Result<(), Failure> {
         self.part.pump().await?;
         while ended || self.part.is_nearly_full() {
-            let current = self.part_of(follower, false).await?;
+            let current = Part::new(open_current(follower, self.run).await?);
             if current.is(&self.part) {
                 break;
             }
             // Put aside: what came between our last look and that moment is at its end.
             self.part.pump().await?;
-            let older = self.part_of(follower, true).await?;
+            let run = self.run;
+            let older = Part::new(follower.ask(async |manager| open(manager, run, true).await).await?);
             self.part = if older.is(&self.part) || older.is(&current) {
                 current
             } else {
@@ -140,11 +144,17 @@ impl Output {
         }
         Ok(())
     }
+}
 
-    async fn part_of(&self, follower: &mut Follower<'_>, older: bool) -> Result<Part, Failure> {
-        let run = self.run;
-        Ok(Part::new(follower.ask(async |manager| open(manager, run, older).await).await?))
+/// Opens the newest file. For a moment, between the full file and the next one, there is none.
+async fn open_current(follower: &mut Follower<'_>, run: u64) -> Result<zbus::OwnedFd, Failure> {
+    for _ in 0..CHANGE_LOOKS {
+        match follower.ask(async |manager| open(manager, run, false).await).await {
+            Err(failure) if failure.is_named("InvalidArgument") => tokio::time::sleep(CHANGE_PAUSE).await,
+            other => return other,
+        }
     }
+    follower.ask(async |manager| open(manager, run, false).await).await
 }
 
 async fn open(manager: &ManagerProxy<'static>, run: u64, older: bool) -> zbus::Result<zbus::OwnedFd> {

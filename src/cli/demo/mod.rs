@@ -133,10 +133,15 @@ async fn play(
             return stage.end(&follower.session().manager, &tasks).await;
         }
         loop {
-            tokio::select! {
-                hint = follower.hint() => { hint?; break }
-                () = tokio::time::sleep(FRAME) => stage.redraw(&tasks)?,
+            let news = tokio::select! {
+                news = follower.news() => Some(news),
+                () = tokio::time::sleep(FRAME) => None,
+            };
+            if let Some(news) = news {
+                follower.mended(news).await?;
+                break;
             }
+            stage.redraw(&tasks)?;
         }
     }
 }

@@ -47,7 +47,13 @@ pub async fn run(session: &mut Session, run: &Run) -> Ended {
     }
     let mut attendance = Attendance::new(task, Retold::Aside);
     loop {
-        match attendance.stay(&mut follower, &mut interrupts).await? {
+        let stayed = attendance.stay(&mut follower, &mut interrupts).await;
+        if stayed.as_ref().is_err_and(|failure| *failure == Failure::BrokenPipe) {
+            aside(&format!(
+                "nobody reads the output; task {task} goes on (`{program} cancel {task}` ends it)"
+            ));
+        }
+        match stayed? {
             Stayed::Settled(row) => return end(&program, &attendance, &row),
             Stayed::Interrupted(1) => {
                 aside(&format!("cancelling task {task}; Ctrl-C again lets it go on its own way"));
@@ -252,14 +258,15 @@ impl Attendance {
                     None => std::future::pending().await,
                 }
             };
-            tokio::select! {
-                hint = follower.hint() => {
-                    if hint?.concerns(self.task) {
-                        return Ok(());
-                    }
-                    continue;
+            let news = tokio::select! {
+                news = follower.news() => Some(news),
+                () = grown => None,
+            };
+            if let Some(news) = news {
+                if follower.mended(news).await?.concerns(self.task) {
+                    return Ok(());
                 }
-                () = grown => {}
+                continue;
             }
             if let Some((_, output)) = &mut self.output {
                 output.pump(follower, false).await?;

@@ -77,9 +77,21 @@ async fn show(follower: &mut Follower<'_>, task: u64, logs: &Logs) -> Result<(),
         ));
     }
     for run in runs {
-        Output::open(follower, run).await?.pump(follower, true).await?;
+        let output = Output::open(follower, run).await.map_err(|failure| no_output(failure, task));
+        output?.pump(follower, true).await?;
     }
     Ok(())
+}
+
+/// What to do about a run without output.
+fn no_output(failure: Failure, task: u64) -> Failure {
+    match failure {
+        Failure::Refused { name, what, .. } if name == "InvalidArgument" => {
+            let remedy = format!("Where it goes to the journal, `journalctl -t tenured-{task}` shows it.");
+            Failure::Refused { name, what, remedy }
+        }
+        other => other,
+    }
 }
 
 /// Numbers of a task's runs, the oldest first.

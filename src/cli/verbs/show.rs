@@ -266,6 +266,7 @@ pub fn block_in_words(task: &Row) -> String {
         other => other,
     };
     match task.text_if_any("BlockReason").or(task.text_if_any("LastError")) {
+        Some(reason) if task.text("BlockCode") == "parent" => reason.to_owned(),
         Some(reason) => format!("{why}: {reason}"),
         None => why.to_owned(),
     }
@@ -297,6 +298,12 @@ fn next(task: &Row) -> Vec<(String, &'static str)> {
         "running" => {
             if launched {
                 add("logs -f {}", "follow what it writes");
+            }
+            if task.text("WorkerKind") != "launched"
+                && let Some(run) = task.number_if_any("Run")
+            {
+                add(&format!("heartbeat {run}"), "as its worker: keep the claim");
+                add(&format!("complete {run}"), "as its worker: it is done");
             }
             add("cancel {}", "stop it for good");
             if task.text_if_any("Held").is_some() {
