@@ -69,7 +69,7 @@ impl Failure {
     #[must_use]
     pub fn of(self, subject: &str) -> Self {
         match self {
-            Self::Refused { name, what, remedy } if !what.contains(subject) => {
+            Self::Refused { name, what, remedy } if !names(&what, subject) => {
                 Self::Refused { name, what: format!("{subject}: {what}"), remedy }
             }
             other => other,
@@ -124,6 +124,12 @@ impl Failure {
         self.say();
         ExitCode::from(self.code())
     }
+}
+
+/// Whether a text speaks of a subject already: `task 7`, and not `task 77`.
+fn names(text: &str, subject: &str) -> bool {
+    let mut after = text.match_indices(subject).filter_map(|(at, _)| text.get(at + subject.len()..));
+    after.any(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
 }
 
 impl From<io::Error> for Failure {
@@ -245,7 +251,12 @@ mod tests {
             remedy: "Look.".into(),
         };
         assert_eq!(failure.lines(), [r"there is no task 7\u{1b}[2J\nreally (NoSuchTask)", "Look."]);
-        assert_eq!(failure.of("task 7").lines()[0].split(':').next(), Some("task 7"));
+        let said_of = |subject: &str| {
+            let failure = Failure::own("there is no task 77", "");
+            failure.of(subject).lines().concat()
+        };
+        assert_eq!(said_of("task 7"), "task 7: there is no task 77");
+        assert_eq!(said_of("task 77"), "there is no task 77");
     }
 
     #[test]
