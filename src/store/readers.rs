@@ -147,7 +147,7 @@ mod tests {
             })
         });
         let short = async {
-            let look = board.store.read("a look", |snapshot| settings::is_draining(snapshot));
+            let look = board.store.read("a look", settings::is_draining);
             let answer = tokio::time::timeout(std::time::Duration::from_secs(20), look).await;
             // Whatever became of it: the lists end.
             for _ in 0..4 {
