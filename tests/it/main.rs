@@ -14,6 +14,7 @@
 )]
 
 mod cases;
+mod command_line;
 mod edge;
 mod harness;
 mod interface;

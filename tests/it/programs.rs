@@ -5,7 +5,8 @@ use std::process::{Command, Output};
 use crate::support::daemon::Setup;
 use crate::support::{Host, eventually, kernel};
 
-fn tenurectl(host: &Host) -> Command {
+/// `tenurectl` with a home of its own, and nothing of ours.
+pub fn tenurectl(host: &Host) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenurectl"));
     for directory in ["XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "HOME"] {
         command.env(directory, host.path("home"));
@@ -14,7 +15,8 @@ fn tenurectl(host: &Host) -> Command {
     command
 }
 
-fn run(command: &mut Command) -> (i32, String, String) {
+/// Exit code, standard output, standard error.
+pub fn run(command: &mut Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (status.code().expect("an exit code"), text(stdout), text(stderr))
