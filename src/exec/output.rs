@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 /// Read and written at once: what a pipe holds.
@@ -151,20 +151,23 @@ impl Pump {
 
     /// Puts the full file aside and begins a new one. Where that fails nothing has changed, and the cap holds.
     fn rotate(&mut self) -> io::Result<()> {
-        let aside = format!("{}.1", self.name);
-        rustix::fs::renameat(&self.directory, &self.name, &self.directory, &aside)?;
+        let (aside, fresh) = (format!("{}.1", self.name), format!("{}.new", self.name));
+        let here = &self.directory;
+        // What an interrupted rotation left; a file that is not there is as good.
+        let _ = rustix::fs::unlinkat(here, &fresh, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        match rustix::fs::openat(&self.directory, &self.name, flags, Mode::from_raw_mode(0o640)) {
-            Ok(file) => {
-                self.file = File::from(file);
-                self.file_bytes = 0;
-                Ok(())
-            }
-            Err(error) => {
-                rustix::fs::renameat(&self.directory, &aside, &self.directory, &self.name)?;
-                Err(error.into())
-            }
+        let file = rustix::fs::openat(here, &fresh, flags, Mode::from_raw_mode(0o640))?;
+        // The name is never without a file: whoever opens the output in this moment finds the old or the new.
+        let _ = rustix::fs::unlinkat(here, &aside, AtFlags::empty());
+        let swapped = rustix::fs::linkat(here, &self.name, here, &aside, AtFlags::empty())
+            .and_then(|()| rustix::fs::renameat(here, &fresh, here, &self.name));
+        if let Err(error) = swapped {
+            let _ = rustix::fs::unlinkat(here, &fresh, AtFlags::empty());
+            return Err(error.into());
         }
+        self.file = File::from(file);
+        self.file_bytes = 0;
+        Ok(())
     }
 }
 

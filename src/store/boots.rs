@@ -7,7 +7,7 @@ use crate::core::fault::{Error, Fault};
 use crate::core::fingerprint::Epoch;
 use crate::core::ids::BootId;
 use crate::core::time::{MonoMs, WallUsec};
-use crate::store::sql::Lax;
+use crate::store::sql::{Lax, LaxText};
 use crate::store::{Snapshot, Tx, When};
 
 /// Every boot that is remembered, oldest first. One whose text does not parse speaks for no row.
@@ -19,10 +19,15 @@ pub fn all(snapshot: &Snapshot<'_>) -> Result<Vec<Remembered>, Error> {
         "reading the boots",
         "SELECT boot, epoch, nonce, boottime_ms FROM boots ORDER BY boot",
         [],
-        |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?, row.get(3)?)),
+        |row| {
+            let text = |at| row.get::<_, LaxText>(at).map(|cell| cell.0.unwrap_or_default());
+            Ok((row.get(0)?, text(1)?, text(2)?, row.get::<_, Lax>(3)?.0))
+        },
     )?;
     let read = rows.into_iter().filter_map(|(boot, epoch, nonce, boottime_ms)| {
-        Epoch::parse(&epoch).map(|epoch| Remembered { boot, epoch, nonce, boottime_ms })
+        let epoch = Epoch::parse(&epoch)?;
+        // A clock that nobody can read has never gone back.
+        Some(Remembered { boot, epoch, nonce, boottime_ms: boottime_ms.unwrap_or(i64::MIN) })
     });
     Ok(read.collect())
 }

@@ -68,7 +68,7 @@ fn lanes(snapshot: &Snapshot<'_>, launchable: bool) -> Result<Vec<Lane>, Error> 
              SELECT (SELECT min(t.queue) FROM tasks t INDEXED BY tasks_ready
                      WHERE t.status = 'ready' AND t.retry_at_ms IS NULL AND t.launchable = ?1 AND t.queue > lane.queue)
              FROM lane WHERE lane.queue IS NOT NULL)
-         SELECT lane.queue, ifnull(q.max_running, 0), ifnull(q.paused, 0)
+         SELECT lane.queue, CAST(ifnull(q.max_running, 0) AS INTEGER), CAST(ifnull(q.paused, 0) AS INTEGER)
          FROM lane LEFT JOIN queues q ON q.queue = lane.queue
          WHERE lane.queue IS NOT NULL ORDER BY ifnull(q.served, 0), lane.queue",
         [launchable],
@@ -262,7 +262,7 @@ pub fn obstacle(
     }
     let queue = snapshot.one(
         "reading a queue",
-        "SELECT max_running, paused FROM queues WHERE queue = ?1",
+        "SELECT CAST(max_running AS INTEGER), CAST(paused AS INTEGER) FROM queues WHERE queue = ?1",
         [&task.queue],
         |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)),
     )?;

@@ -214,8 +214,7 @@ fn look(state: &StateDir, memory: Memory, steps: &[&str]) -> Result<Found, OpenE
         Header::Foreign => return Err(OpenError::Foreign { path, what: "no SQLite file" }),
         Header::Sqlite => {}
     }
-    let seen = examine(&path)
-        .map_err(|source| OpenError::Damaged { path: path.clone(), what: source.to_string() })?;
+    let seen = examine_with_room(state)?;
     if seen.application_id != APPLICATION_ID {
         if seen.application_id != 0 || seen.tables > 0 {
             return Err(OpenError::Foreign { path, what: "an SQLite file of another program" });
@@ -262,6 +261,26 @@ fn header(path: &Path) -> Result<Header, OpenError> {
         [] => Header::Empty,
         b"SQLite format 3\0" => Header::Sqlite,
         _ => Header::Foreign,
+    })
+}
+
+/// Looks; where the disk has no room even for that, the reserve is given back first: on a full disk too the
+/// ends of runs are to be recorded.
+fn examine_with_room(state: &StateDir) -> Result<Seen, OpenError> {
+    use rusqlite::ErrorCode::{CannotOpen, DatabaseCorrupt, DiskFull, NotADatabase, SystemIoFailure};
+    let path = state.board();
+    let mut seen = examine(&path);
+    let code =
+        |seen: &rusqlite::Result<Seen>| seen.as_ref().err().and_then(rusqlite::Error::sqlite_error_code);
+    if matches!(code(&seen), Some(DiskFull | SystemIoFailure | CannotOpen)) && size(&state.reserve()) > 0 {
+        Reserve::give_back(&state.reserve());
+        seen = examine(&path);
+    }
+    let code = code(&seen);
+    seen.map_err(|source| match code {
+        Some(DatabaseCorrupt | NotADatabase) => OpenError::Damaged { path, what: source.to_string() },
+        // A disk or a directory that does not let us is no damage.
+        _ => OpenError::Sqlite { path, doing: "looking at it", source },
     })
 }
 

@@ -24,7 +24,7 @@ pub type Sight = Option<Uid>;
 const TASK: &str = "SELECT t.task, t.status, t.title, t.body, t.queue, t.priority, t.not_before_usec,
         t.idempotency_key, t.program, t.max_runtime_ms, t.stall_ms, t.lease_ms, t.stop_grace_ms, t.failure_limit,
         t.backoff_ms, t.backoff_max_ms, t.completion, t.slots,
-        (SELECT json_group_array(label) FROM (SELECT label FROM labels WHERE task = t.task ORDER BY label)),
+        (SELECT json_group_array(label) FROM (SELECT label FROM labels WHERE task = t.task AND typeof(label) = 'text' ORDER BY label)),
         (SELECT json_group_array(parent) FROM (SELECT parent FROM edges WHERE child = t.task ORDER BY parent)),
         t.block_code, t.block_reason, t.owner_uid, t.created_usec, t.attempts, t.failures, t.retry_at_ms,
         t.retry_epoch, t.last_error, t.result,
@@ -418,7 +418,7 @@ pub fn queues(snapshot: &Snapshot<'_>, sight: Sight) -> Result<Vec<QueueView>, E
     let small = |number: i64| u32::try_from(number.max(0)).unwrap_or(u32::MAX);
     snapshot.all(
         "reading queues",
-        "SELECT q.queue, q.max_running, q.paused, c.ready, c.running FROM queues q
+        "SELECT q.queue, CAST(q.max_running AS INTEGER), CAST(q.paused AS INTEGER), c.ready, c.running FROM queues q
          LEFT JOIN (SELECT queue, sum(iif(status = 'ready', tasks, 0)) AS ready,
                         sum(iif(status = 'running', tasks, 0)) AS running
                     FROM tallies WHERE ?1 IS NULL OR owner_uid = ?1 GROUP BY queue) c ON c.queue = q.queue
@@ -445,7 +445,7 @@ pub fn stats(snapshot: &Snapshot<'_>, sight: Sight) -> Result<Stats, Error> {
         "counting tasks",
         "SELECT status, sum(tasks) FROM tallies WHERE ?1 IS NULL OR owner_uid = ?1 GROUP BY status",
         [sight],
-        |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)),
+        |row| Ok((row.get::<_, LaxText>(0)?.0.unwrap_or_default(), row.get::<_, i64>(1)?)),
     )?;
     let (open, held) = snapshot
         .one(

@@ -27,7 +27,8 @@ pub fn exists(snapshot: &Snapshot<'_>, queue: &str) -> Result<bool, Error> {
 pub(super) fn all_defaults(snapshot: &Snapshot<'_>) -> Result<HashMap<String, Patch>, Error> {
     let rows = snapshot.all(
         "reading the defaults of queues",
-        "SELECT queue, launch_defaults FROM queues WHERE launch_defaults <> '{}'",
+        "SELECT queue, launch_defaults FROM queues
+         WHERE launch_defaults <> '{}' AND typeof(launch_defaults) = 'text' AND typeof(queue) = 'text'",
         [],
         |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)),
     )?;
@@ -41,7 +42,8 @@ pub(super) fn all_defaults(snapshot: &Snapshot<'_>) -> Result<HashMap<String, Pa
 pub fn defaults(snapshot: &Snapshot<'_>, queue: &str) -> Result<Patch, Error> {
     let json = snapshot.one(
         "reading the defaults of a queue",
-        "SELECT launch_defaults FROM queues WHERE queue = ?1 AND launch_defaults <> '{}'",
+        "SELECT launch_defaults FROM queues
+         WHERE queue = ?1 AND launch_defaults <> '{}' AND typeof(launch_defaults) = 'text'",
         [queue],
         |row| row.get::<_, String>(0),
     )?;

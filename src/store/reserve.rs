@@ -6,7 +6,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
@@ -34,17 +34,23 @@ impl Reserve {
     /// Gives the space back.
     pub(super) fn release(&mut self) {
         self.is_there = false;
-        // Truncated before it is removed: somebody who holds it open must not keep the space.
-        if let Ok(file) = OpenOptions::new().write(true).open(&self.path) {
-            let _ = file.set_len(0);
-        }
-        let _ = fs::remove_file(&self.path);
+        Self::give_back(&self.path);
     }
 
-    /// Sets the space aside again once there is twice as much, so that it is not taken and given in turns.
+    /// Gives back what an earlier life set aside.
+    pub(super) fn give_back(path: &Path) {
+        // Truncated before it is removed: somebody who holds it open must not keep the space.
+        if let Ok(file) = OpenOptions::new().write(true).open(path) {
+            let _ = file.set_len(0);
+        }
+        let _ = fs::remove_file(path);
+    }
+
+    /// Sets the space aside again once there is room for it and for some work beside it, so that it is not
+    /// taken and given in turns.
     pub(super) fn restore(&mut self) -> bool {
         if !self.is_there
-            && self.free_bytes().is_ok_and(|free| free >= self.bytes.saturating_mul(2).max(MARGIN_BYTES))
+            && self.free_bytes().is_ok_and(|free| free >= self.bytes.saturating_add(MARGIN_BYTES))
         {
             self.is_there = self.make().is_ok();
         }

@@ -160,7 +160,7 @@ fn task(row: &Row<'_>, defaults: &HashMap<String, Patch>) -> rusqlite::Result<Op
         lease_ms: or_default(lax(6)?, |queue| queue.lease_ms),
         stop_grace_ms: or_default(lax(7)?, |queue| queue.stop_grace_ms),
         stop_signal: signal.or_else(|| queue.and_then(|queue| queue.stop_signal)),
-        version: row.get(9)?,
+        version: lax(9)?.unwrap_or(0),
     }))
 }
 
@@ -207,7 +207,7 @@ fn run(row: &Row<'_>, epochs: &mut Epochs) -> rusqlite::Result<Option<RunPart>> 
         outcome: text(row, 35)?.and_then(|word| Outcome::parse(&word)),
         survivor: lax(36)? == Some(1),
         held: text(row, 37)?,
-        version: row.get(38)?,
+        version: lax(38)?.unwrap_or(0),
     }))
 }
 

@@ -495,3 +495,30 @@ async fn what_a_sweep_reads_does_not_grow_with_the_board() {
         }
     }
 }
+
+#[tokio::test]
+async fn one_odd_value_hides_no_other_row_and_stops_nothing() {
+    let board = Board::new();
+    let (task, run) = by_hand(&board, 5_000, None);
+    let (odd, odd_run) = by_hand(&board, 5_000, None);
+    board.by_hand(&format!(
+        "UPDATE runs SET version = 'zzz' WHERE run = {odd_run};
+         UPDATE tasks SET version = x'ff' WHERE task = {odd};
+         UPDATE boots SET boottime_ms = 'zzz';
+         INSERT INTO boots (epoch, nonce, boottime_ms, seen_usec) VALUES (x'ff', x'ff', 1, 1);
+         INSERT INTO queues (queue, max_running, paused, launch_defaults) VALUES ('odd', 'zzz', 'zzz', x'ff');"
+    ));
+    let rows = read(&board, Selection::All).await;
+    let seen: Vec<_> = rows.iter().filter_map(|row| row.run.as_ref().map(|run| run.run)).collect();
+    assert_eq!(seen, [run, odd_run]);
+    for row in &rows {
+        assert!(release(&board, row, Ending::of(Outcome::Reclaimed), at(6_000)).await.is_some());
+    }
+    for task in [task, odd] {
+        let sql = format!("SELECT status FROM tasks WHERE task = {task}");
+        assert_eq!(board.text(&sql), "ready");
+    }
+    assert!(!board.store.read("boots", boots::all).await.unwrap().is_empty());
+    let starts = board.store.write("starts", |tx| start::claim_for_launch(tx, 8, &at(6_000))).await;
+    assert!(starts.is_ok());
+}
