@@ -86,7 +86,7 @@ fn read_state(row: &Row<'_>) -> rusqlite::Result<State> {
         lease_ms: lax(9)?,
         worker_pid,
         worker: Stored::read(worker_pid.is_some(), &row.get::<_, Cell>(12)?),
-        version: row.get(10)?,
+        version: lax(10)?.unwrap_or(0),
     })
 }
 

@@ -71,7 +71,7 @@ pub fn state(snapshot: &Snapshot<'_>, task: TaskId) -> Result<Option<State>, Err
                 failures: lax(7)?.unwrap_or(0),
                 backs_off: row.get(8)?,
                 launchable: lax(9)? == Some(1),
-                version: row.get(10)?,
+                version: lax(10)?.unwrap_or(0),
             })
         },
     )
