@@ -1,8 +1,10 @@
 //! From SQL rows to [`ClaimRow`]: what a sweep looks at. Whatever a hand edit left in a column is read as
 //! something, never as an error: one odd row must not blind the sweep to all the others.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
+use rusqlite::types::ValueRef;
 use rusqlite::{Params, Row};
 
 use crate::core::fault::Error;
@@ -17,16 +19,20 @@ use crate::core::verdict::{StopCause, Urgency};
 use crate::store::sql::{Lax, LaxText};
 use crate::store::{Snapshot, queues};
 
-/// The columns of both halves; `t` is the task, `r` the run.
+/// The columns of both halves; `t` is the task, `r` the run. The last one is how many open runs the task has.
 macro_rules! columns {
     () => {
+        columns!("(SELECT count(*) FROM runs o WHERE o.task = ifnull(t.task, r.task) AND o.ended_usec IS NULL)")
+    };
+    ($open_runs:literal) => {
+        concat!(
         "t.task, t.status, t.run, t.owner_uid, t.max_runtime_ms, t.stall_ms, t.lease_ms, t.stop_grace_ms,
          t.stop_signal, t.version, t.queue,
          r.run, r.task, r.claimant, ifnull(r.registered_uid, r.claimant_uid), r.lease_expires_ms, r.epoch, r.boot, r.worker_pid,
          r.worker_fingerprint, r.supervisor_pid, r.supervisor_fingerprint, r.nonce, r.launched, r.unit, r.stage,
          r.stop_cause, r.stop_urgency, r.started_ms, r.claimed_ms, r.progress_ms, r.term_ms, r.kill_ms,
-         r.leader_gone_ms, r.ended_usec, r.outcome, r.survivor, r.held, r.version, r.lease_ms,
-         (SELECT count(*) FROM runs o WHERE o.task = ifnull(t.task, r.task) AND o.ended_usec IS NULL)"
+         r.leader_gone_ms, r.ended_usec, r.outcome, r.survivor, r.held, r.version, r.lease_ms, ",
+        $open_runs)
     };
 }
 
@@ -39,25 +45,17 @@ macro_rules! named_run {
     };
 }
 
-/// Running tasks with the run that they say holds them. A task whose run is not one of its open runs, and
-/// which has others, is left to [`STRAY`], where each of those is looked at with its task.
+/// Running tasks with the run that they say holds them; how many open runs each has is for [`all`] to say.
 pub(super) const RUNNING: &str = concat!(
     "SELECT ",
-    columns!(),
+    columns!("0"),
     " FROM tasks t INDEXED BY tasks_running",
     named_run!(),
-    " WHERE t.status = 'running'
-      AND (r.task IS t.task AND r.ended_usec IS NULL
-           OR NOT EXISTS (SELECT 1 FROM runs o WHERE o.task = t.task AND o.ended_usec IS NULL))"
+    " WHERE t.status = 'running'"
 );
 
-/// Open runs that do not hold their task.
-pub(super) const STRAY: &str = concat!(
-    "SELECT ",
-    columns!(),
-    " FROM runs r INDEXED BY runs_open LEFT JOIN tasks t ON t.task = r.task
-      WHERE r.ended_usec IS NULL AND (t.status = 'running' AND t.run = r.run) IS NOT TRUE"
-);
+/// Every open run, from the index alone.
+pub(super) const OPEN: &str = "SELECT task, run FROM runs INDEXED BY runs_open WHERE ended_usec IS NULL";
 
 /// Ended runs whose worker may live on.
 pub(super) const SURVIVORS: &str = concat!(
@@ -86,7 +84,7 @@ pub(super) const ONE_RUN: &str = concat!(
       WHERE r.run = ?1 AND (r.ended_usec IS NULL OR r.survivor = 1 OR t.status = 'running' AND t.run = r.run)"
 );
 
-/// The same as [`RUNNING`] and [`STRAY`] for one task.
+/// What [`all`] would show of one task.
 pub(super) const ONE_TASK: &str = concat!(
     "SELECT ",
     columns!(),
@@ -128,6 +126,36 @@ pub(super) fn read(
     })
 }
 
+/// Every running task, every open run that does not hold its task, every survivor.
+///
+/// A task whose run is not one of its open runs, and which has others, is looked at with each of those. What
+/// is counted and compared here would cost a look into the tables for each row otherwise.
+pub(super) fn all(snapshot: &Snapshot<'_>) -> Result<Vec<ClaimRow>, Error> {
+    let open: Vec<(i64, RunId)> = snapshot
+        .all("reading open runs", OPEN, [], |row| Ok((row.get::<_, Lax>(0)?.0.unwrap_or(0), row.get(1)?)))?;
+    let mut open_of: HashMap<i64, i64> = HashMap::with_capacity(open.len());
+    for (task, _) in &open {
+        *open_of.entry(*task).or_default() += 1;
+    }
+    let mut running = Vec::with_capacity(open.len());
+    read(snapshot, RUNNING, [], &mut running)?;
+    let mut holding: HashSet<RunId> = HashSet::with_capacity(open.len());
+    running.retain_mut(|row| {
+        let task = row.task.as_ref().map_or(0, |task| task.task.get());
+        row.open_runs = open_of.get(&task).copied().unwrap_or(0);
+        let own = row.run.as_ref().filter(|run| run.task.get() == task && !run.ended);
+        holding.extend(own.map(|run| run.run));
+        own.is_some() || row.open_runs == 0
+    });
+    for (_, run) in open {
+        if !holding.contains(&run) {
+            read(snapshot, PAIR_OF_RUN, [run], &mut running)?;
+        }
+    }
+    read(snapshot, SURVIVORS, [], &mut running)?;
+    Ok(running)
+}
+
 type Epochs = HashMap<String, Option<Epoch>>;
 
 fn claim(
@@ -146,13 +174,14 @@ fn claim(
 fn task(row: &Row<'_>, defaults: &HashMap<String, Patch>) -> rusqlite::Result<Option<TaskPart>> {
     let Some(number) = row.get::<_, Option<TaskId>>(0)? else { return Ok(None) };
     let lax = |at| row.get::<_, Lax>(at).map(|cell| cell.0);
-    let queue = row.get::<_, LaxText>(10)?.0.and_then(|queue| defaults.get(&queue));
+    let queue =
+        if defaults.is_empty() { None } else { word(row, 10)?.and_then(|queue| defaults.get(&*queue)) };
     let or_default = |own: Option<i64>, of: fn(&Patch) -> Option<i64>| own.or_else(|| queue.and_then(of));
     let signal = lax(8)?.and_then(|signal| i32::try_from(signal).ok());
     Ok(Some(TaskPart {
         task: number,
         // A status that nobody knows is no status that anything is done with but by a person.
-        status: text(row, 1)?.and_then(|word| Status::parse(&word)).unwrap_or(Status::Blocked),
+        status: word(row, 1)?.and_then(|word| Status::parse(&word)).unwrap_or(Status::Blocked),
         run: lax(2)?.map(RunId::new),
         owner_uid: uid(lax(3)?).unwrap_or(0),
         max_runtime_ms: or_default(lax(4)?, |queue| queue.max_runtime_ms),
@@ -170,13 +199,13 @@ fn run(row: &Row<'_>, epochs: &mut Epochs) -> rusqlite::Result<Option<RunPart>> 
     let mono = |at| lax(at).map(|stamp| stamp.map(MonoMs));
     let worker_pid = lax(18)?;
     let supervisor_pid = lax(20)?;
-    let nonce = text(row, 22)?.and_then(|digits| Nonce::parse(&digits));
-    let stage = RunStage::read(text(row, 25)?.as_deref());
-    let epoch = match text(row, 16)? {
+    let nonce = word(row, 22)?.and_then(|digits| Nonce::parse(&digits));
+    let stage = RunStage::read(word(row, 25)?.as_deref());
+    let epoch = match word(row, 16)? {
         None => None,
-        Some(words) => match epochs.get(&words) {
+        Some(words) => match epochs.get(&*words) {
             Some(known) => known.clone(),
-            None => epochs.entry(words).or_insert_with_key(|words| Epoch::parse(words)).clone(),
+            None => epochs.entry(words.into_owned()).or_insert_with_key(|words| Epoch::parse(words)).clone(),
         },
     };
     Ok(Some(RunPart {
@@ -195,7 +224,7 @@ fn run(row: &Row<'_>, epochs: &mut Epochs) -> rusqlite::Result<Option<RunPart>> 
         nonce,
         unit: text(row, 24)?,
         stage,
-        stop_cause: text(row, 26)?.and_then(|word| StopCause::parse(&word)),
+        stop_cause: word(row, 26)?.and_then(|word| StopCause::parse(&word)),
         stop_urgency: urgency(lax(27)?),
         started_ms: mono(28)?,
         claimed_ms: mono(29)?,
@@ -204,7 +233,7 @@ fn run(row: &Row<'_>, epochs: &mut Epochs) -> rusqlite::Result<Option<RunPart>> 
         kill_ms: mono(32)?,
         leader_gone_ms: mono(33)?,
         ended: lax(34)?.is_some() || stage == RunStage::Ended,
-        outcome: text(row, 35)?.and_then(|word| Outcome::parse(&word)),
+        outcome: word(row, 35)?.and_then(|word| Outcome::parse(&word)),
         survivor: lax(36)? == Some(1),
         held: text(row, 37)?,
         version: lax(38)?.unwrap_or(0),
@@ -213,6 +242,15 @@ fn run(row: &Row<'_>, epochs: &mut Epochs) -> rusqlite::Result<Option<RunPart>> 
 
 fn text(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<String>> {
     row.get::<_, LaxText>(at).map(|cell| cell.0)
+}
+
+/// As [`text`], for what is compared and not kept.
+fn word<'r>(row: &'r Row<'_>, at: usize) -> rusqlite::Result<Option<Cow<'r, str>>> {
+    Ok(match row.get_ref(at)? {
+        ValueRef::Text(text) => Some(String::from_utf8_lossy(text)),
+        ValueRef::Integer(number) => Some(Cow::Owned(number.to_string())),
+        ValueRef::Null | ValueRef::Real(_) | ValueRef::Blob(_) => None,
+    })
 }
 
 fn uid(number: Option<i64>) -> Option<Uid> {

@@ -84,11 +84,7 @@ impl Ending {
 pub fn rows(snapshot: &Snapshot<'_>, selection: &Selection) -> Result<Vec<ClaimRow>, Error> {
     let mut found = Vec::new();
     match selection {
-        Selection::All => {
-            for sql in [rows::RUNNING, rows::STRAY, rows::SURVIVORS] {
-                rows::read(snapshot, sql, [], &mut found)?;
-            }
-        }
+        Selection::All => found = rows::all(snapshot)?,
         Selection::Due { now, epoch } => {
             rows::read(snapshot, rows::DUE, params![epoch.to_string(), now.0], &mut found)?;
         }

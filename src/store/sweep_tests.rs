@@ -480,7 +480,7 @@ async fn boots_are_remembered_by_epoch_and_nonce() {
 async fn what_a_sweep_reads_does_not_grow_with_the_board() {
     let board = Board::new();
     let raw = rusqlite::Connection::open(board.state().board()).unwrap();
-    for sql in [rows::RUNNING, rows::STRAY, rows::SURVIVORS, rows::DUE, rows::ONE_RUN, rows::ONE_TASK] {
+    for sql in [rows::RUNNING, rows::OPEN, rows::SURVIVORS, rows::DUE, rows::ONE_RUN, rows::ONE_TASK] {
         let mut explained = raw.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         let nothing = vec![rusqlite::types::Null; explained.parameter_count()];
         let lines: Vec<String> = explained
