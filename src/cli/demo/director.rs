@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use zbus::Variant;
@@ -236,7 +237,24 @@ async fn hold(manager: &ManagerProxy<'static>, task: &Row) -> Result<Option<Owne
     let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(None) };
     let now = manager.get_task(task.number("Task")).await?;
     let same = |key: &str| now.number(key) == task.number(key);
-    Ok((same("Run") && same("WorkerPid") && now.text("Status") == "running").then_some(held))
+    let ours = same("Run") && same("WorkerPid") && now.text("Status") == "running";
+    if ours {
+        becomes_command(task.number("WorkerPid")).await;
+    }
+    Ok(ours.then_some(held))
+}
+
+/// Waits until a worker has become its command: the board has its identity before that, while it still stands
+/// at its gate. One that does not get there shows in the evidence.
+pub async fn becomes_command(pid: u64) {
+    const LOOKS: u32 = 500;
+    const APART: Duration = Duration::from_millis(10);
+    for _ in 0..LOOKS {
+        match std::fs::read(format!("/proc/{pid}/cmdline")) {
+            Ok(words) if words.starts_with(b"tenured-exec") => tokio::time::sleep(APART).await,
+            Ok(_) | Err(_) => return,
+        }
+    }
 }
 
 /// Whether a held process has ended: its pidfd is readable.

@@ -126,6 +126,9 @@ async fn play(
                 "the daemon, process {}, is killed with SIGKILL; another one takes over",
                 daemon.pid()
             ))?;
+            if let Some((_, worker, _)) = director.deeds.orphaned {
+                director::becomes_command(worker).await;
+            }
             daemon.crash()?;
             continue;
         }

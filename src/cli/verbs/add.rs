@@ -96,14 +96,15 @@ impl NewTask {
         Ok(session.manager.create_task(&self.title()?, &self.on_bus()?).await?)
     }
 
-    /// The same, for somebody who waits for it: a failure is told at once, and not tried again unless that
-    /// was asked for.
+    /// The same, for somebody who follows it: the output goes where it can be followed, and a failure is told
+    /// at once, not tried again, unless something else was asked for.
     ///
     /// # Errors
     /// As [`NewTask::create`].
     pub async fn create_attended(&self, session: &Session) -> Result<(u64, bool), Failure> {
         let mut properties = self.on_bus()?;
         properties.entry("FailureLimit").or_insert_with(|| 1_u32.into());
+        properties.entry("Output").or_insert_with(|| "file".into());
         Ok(session.manager.create_task(&self.title()?, &properties).await?)
     }
 }

@@ -5,17 +5,20 @@
 use std::pin::pin;
 
 use clap::Args;
+use serde_json::{Value, json};
 
 use crate::bus::proxy::{Options, Row};
 use crate::cli::connect::Session;
 use crate::cli::failure::{Failure, code};
 use crate::cli::follow::Follower;
+use crate::cli::json::object;
 use crate::cli::output::Output;
-use crate::cli::render::{aside, line};
+use crate::cli::render::{Screen, aside, line};
 use crate::cli::row::Fields as _;
-use crate::cli::span::human;
+use crate::cli::span::{Calendar, human};
 use crate::cli::verbs::Ended;
 use crate::cli::verbs::add::NewTask;
+use crate::cli::verbs::list::waits_for;
 use crate::cli::verbs::show::how_it_ended;
 use crate::cli::verbs::wait::{code_of, is_settled};
 
@@ -42,10 +45,16 @@ pub async fn run(session: &mut Session, run: &Run) -> Ended {
     let mut follower = Follower::start(session).await?;
     let (task, created) = run.new.create_attended(follower.session()).await?;
     let program = follower.session().program();
+    if follower.session().screen.json {
+        follower.session().screen.print(&json!({ "Task": task, "Created": created }).to_string())?;
+    }
     if !created {
         aside(&format!("task {task} has that key already: following it"));
     }
-    let mut attendance = Attendance::new(task, Retold::Aside);
+    if let Some(why) = why_not_yet(follower.session(), task).await? {
+        aside(&format!("task {task} does not start yet: {why}"));
+    }
+    let mut attendance = Attendance::new(task, follower.session().screen.json);
     loop {
         let stayed = attendance.stay(&mut follower, &mut interrupts).await;
         if stayed.as_ref().is_err_and(|failure| *failure == Failure::BrokenPipe) {
@@ -69,6 +78,27 @@ pub async fn run(session: &mut Session, run: &Run) -> Ended {
     }
 }
 
+/// Why a new task is not started at once, where that can be told.
+async fn why_not_yet(session: &Session, task: u64) -> Result<Option<String>, Failure> {
+    let manager = &session.manager;
+    let row = manager.get_task(task).await?;
+    if row.text("Status") == "todo" {
+        return Ok(Some(waits_for(&Calendar::here(), &row)));
+    }
+    if row.text("Status") != "ready" {
+        return Ok(None);
+    }
+    if manager.draining().await? {
+        return Ok(Some(format!("the daemon is draining (`{} drain --off` ends it)", session.program())));
+    }
+    let queue = row.text("Queue");
+    let queues = manager.list_queues(&Options::new()).await?;
+    let is_paused = queues.iter().any(|row| row.text("Queue") == queue && row.flag("Paused"));
+    let resume =
+        format!("its queue is paused (`{} queue resume {}` ends it)", session.program(), line(queue));
+    Ok(is_paused.then_some(resume))
+}
+
 async fn cancel(follower: &mut Follower<'_>, task: u64) -> Result<(), Failure> {
     let options = Options::from([("Reason", "interrupted at the terminal".into())]);
     match follower.ask(async |manager| manager.cancel_task(task, &options).await).await {
@@ -81,6 +111,9 @@ async fn cancel(follower: &mut Follower<'_>, task: u64) -> Result<(), Failure> {
 fn end(program: &str, attendance: &Attendance, row: &Row) -> Ended {
     let ended = code_of(row, attendance.last.as_ref());
     let status = row.text("Status");
+    if attendance.json {
+        Screen::of_stdout(true).print(&Value::Object(object(row)).to_string())?;
+    }
     if status != "done" {
         let task = attendance.task;
         let reason = row.text_if_any("BlockReason").or(row.text_if_any("LastError")).unwrap_or_default();
@@ -115,15 +148,6 @@ impl Interrupts {
     }
 }
 
-/// Whether ends of attempts are told beside the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retold {
-    /// On standard error.
-    Aside,
-    /// Not at all.
-    Never,
-}
-
 /// Why [`Attendance::stay`] came back.
 #[derive(Debug)]
 pub enum Stayed {
@@ -137,7 +161,8 @@ pub enum Stayed {
 #[derive(Debug)]
 pub struct Attendance {
     task: u64,
-    retold: Retold,
+    /// Standard output is for what the bus returned: the workers' output is not shown.
+    json: bool,
     /// The last run that has ended and was shown.
     last: Option<Row>,
     /// Runs up to this one are over with.
@@ -148,8 +173,8 @@ pub struct Attendance {
 
 impl Attendance {
     /// With a task, from its first run.
-    pub const fn new(task: u64, retold: Retold) -> Self {
-        Self { task, retold, last: None, shown: 0, output: None }
+    pub const fn new(task: u64, json: bool) -> Self {
+        Self { task, json, last: None, shown: 0, output: None }
     }
 
     /// With a task, from the run after this one.
@@ -157,11 +182,6 @@ impl Attendance {
     pub const fn after(mut self, run: u64) -> Self {
         self.shown = run;
         self
-    }
-
-    /// The last run that has ended and was shown.
-    pub const fn last(&self) -> Option<&Row> {
-        self.last.as_ref()
     }
 
     /// Shows the output until the task is settled or somebody interrupts.
@@ -217,7 +237,7 @@ impl Attendance {
     async fn show(&mut self, follower: &mut Follower<'_>, run: &Row) -> Result<bool, Failure> {
         let number = run.number("Run");
         let ended = run.number("EndedUsec") != 0;
-        if self.output.as_ref().is_none_or(|(shown, _)| *shown != number) {
+        if !self.json && self.output.as_ref().is_none_or(|(shown, _)| *shown != number) {
             self.output = match Output::open(follower, number).await {
                 Ok(output) => Some((number, output)),
                 // A run that wrote nothing, or whose output is elsewhere.
@@ -235,7 +255,7 @@ impl Attendance {
     }
 
     fn tell_end(&self, task: &Row, run: &Row) {
-        if self.retold == Retold::Never || is_settled(task.text("Status")) {
+        if is_settled(task.text("Status")) {
             return;
         }
         let again = match task.number("RetryInUsec") {

@@ -183,10 +183,7 @@ fn detail(calendar: &Calendar, task: &Row) -> String {
             Some(usec) => format!("again in {}{}", human(usec), last_error()),
             None => String::new(),
         },
-        "todo" => match task.number_if_any("NotBeforeUsec") {
-            Some(usec) if calendar.since(usec) == 0 => format!("begins {}", calendar.distance(usec)),
-            _ => waits_for(task),
-        },
+        "todo" => waits_for(calendar, task),
         "blocked" => block_in_words(task),
         _ => String::new(),
     }
@@ -200,7 +197,11 @@ fn running(task: &Row) -> String {
     }
 }
 
-fn waits_for(task: &Row) -> String {
+/// What a task that is `todo` waits for.
+pub fn waits_for(calendar: &Calendar, task: &Row) -> String {
+    if let Some(usec) = task.number_if_any("NotBeforeUsec").filter(|usec| calendar.since(*usec) == 0) {
+        return format!("begins {}", calendar.distance(usec));
+    }
     let parents: Vec<String> = task.numbers("Parents").iter().map(u64::to_string).collect();
     if parents.is_empty() { String::new() } else { format!("after {}", parents.join(", ")) }
 }

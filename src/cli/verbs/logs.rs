@@ -9,7 +9,7 @@ use crate::cli::follow::Follower;
 use crate::cli::output::Output;
 use crate::cli::render::aside;
 use crate::cli::row::Fields as _;
-use crate::cli::verbs::attend::{Attendance, Interrupts, Retold, Stayed};
+use crate::cli::verbs::attend::{Attendance, Interrupts, Stayed};
 use crate::cli::verbs::{Ended, Tasks};
 
 /// `logs`.
@@ -34,6 +34,13 @@ pub struct Logs {
 /// # Errors
 /// Refusals, and where the daemon does not answer.
 pub async fn run(session: &mut Session, logs: &Logs) -> Ended {
+    if session.screen.json {
+        let remedy = "Leave --json out; `tenurectl --json show TASK` says everything else about a task.";
+        return Err(Failure::usage(
+            "logs prints the bytes that workers wrote, and JSON has no form for them",
+            remedy,
+        ));
+    }
     let several = logs.tasks.task.len() > 1;
     let mut follower = Follower::start(session).await?;
     let mut ended = 0;
@@ -110,7 +117,7 @@ async fn runs_of(follower: &mut Follower<'_>, task: u64) -> Result<Vec<u64>, Fai
 
 async fn follow(follower: &mut Follower<'_>, task: u64, all: bool) -> Result<(), Failure> {
     let runs = runs_of(follower, task).await?;
-    let mut attendance = Attendance::new(task, Retold::Aside);
+    let mut attendance = Attendance::new(task, false);
     if let (false, Some(before)) = (all, runs.iter().rev().nth(1)) {
         attendance = attendance.after(*before);
     }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::bus::proxy::{Options, Row};
 use crate::cli::connect::Session;
+use crate::cli::failure::Failure;
 use crate::cli::json::object;
 use crate::cli::render::{Page, Paint, block, line, paint_of_outcome, paint_of_status, shell_words};
 use crate::cli::row::{Fields as _, whole};
@@ -36,9 +37,9 @@ pub async fn run(session: &Session, show: &Show) -> Ended {
         if session.screen.json {
             return session.screen.print(&Value::Object(object(&row)).to_string());
         }
-        let options = Options::from([("Limit", 1_000_u32.into())]);
-        let runs = session.manager.list_runs(task, &options).await?;
-        let comments = session.manager.list_comments(task, &options).await?;
+        let runs = last_rows("Run", async |page| session.manager.list_runs(task, page).await).await?;
+        let comments =
+            last_rows("Comment", async |page| session.manager.list_comments(task, page).await).await?;
         if std::mem::replace(&mut shown, true) {
             session.screen.print("\n")?;
         }
@@ -46,6 +47,23 @@ pub async fn run(session: &Session, show: &Show) -> Ended {
         session.screen.print(&page(session, &calendar, &row, &runs, &comments))
     })
     .await
+}
+
+/// The last rows of a list that comes in pages, the oldest first.
+async fn last_rows(
+    number: &str,
+    ask: impl AsyncFn(&Options<'_>) -> zbus::Result<Vec<Row>>,
+) -> Result<Vec<Row>, Failure> {
+    let mut rows: Vec<Row> = Vec::new();
+    loop {
+        let after = rows.last().map_or(0, |row| row.number(number));
+        let page = ask(&Options::from([("After", after.into()), ("Limit", 1_000_u32.into())])).await?;
+        if page.is_empty() {
+            return Ok(rows);
+        }
+        rows.extend(page);
+        rows.drain(..rows.len().saturating_sub(ROWS));
+    }
 }
 
 fn page(session: &Session, calendar: &Calendar, task: &Row, runs: &[Row], comments: &[Row]) -> String {
@@ -64,7 +82,7 @@ fn page(session: &Session, calendar: &Calendar, task: &Row, runs: &[Row], commen
     }
     if !comments.is_empty() {
         page.heading("comments");
-        for comment in comments.iter().skip(comments.len().saturating_sub(ROWS)) {
+        for comment in comments {
             let head =
                 format!("  {}, {}", calendar.date(comment.number("AtUsec")), line(comment.text("Author")));
             page.push(&screen.paint(&head, Paint::Dim));
@@ -207,7 +225,7 @@ fn table_of_runs(calendar: &Calendar, runs: &[Row]) -> Table {
         ("WORKER", Kind::Left),
         ("ERROR", Kind::Text),
     ]);
-    for run in runs.iter().skip(runs.len().saturating_sub(ROWS)) {
+    for run in runs {
         let started = run.number("StartedUsec");
         let took = match run.number("EndedUsec") {
             0 => calendar.since(started),
@@ -228,10 +246,10 @@ fn table_of_runs(calendar: &Calendar, runs: &[Row]) -> Table {
     table
 }
 
-/// How a run ended, in words: `failed (exit 3)`, `crashed (KILL)`, `runs`.
+/// How a run ended, in words: `failed (exit 3)`, `crashed (KILL)`; or how far it is.
 pub fn how_it_ended(run: &Row) -> String {
     let mut words = match run.text("Outcome") {
-        "" if run.number("EndedUsec") == 0 => return "runs".to_owned(),
+        "" if run.number("EndedUsec") == 0 => return line(run.text_if_any("Stage").unwrap_or("running")),
         "" => "ended".to_owned(),
         outcome => line(&outcome.replace('_', " ")),
     };
@@ -355,7 +373,7 @@ mod tests {
         assert_eq!(run("failed", 3, 0), "failed (exit 3)");
         assert_eq!(run("crashed", 0, 9), "crashed (KILL)");
         assert_eq!(run("timed_out", 0, 15), "timed out (TERM)");
-        assert_eq!(run("", 0, 0), "runs");
+        assert_eq!(run("", 0, 0), "running");
         assert_eq!(signal_name(40), "signal 40");
     }
 
