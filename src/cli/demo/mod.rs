@@ -15,6 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 
 use crate::bus::proxy::{Options, Row};
 use crate::cli::connect::{Session, Wanted};
@@ -102,12 +103,9 @@ async fn with(session: &mut Session) -> Ended {
     }
     let evidence = Evidence::gather(&follower.session().manager, director).await?;
     let proofs = proof::all(&evidence);
-    follower.session().screen.print("\n")?;
-    follower.session().screen.print(&summary(
-        &follower.session().screen,
-        &proofs,
-        now_usec() - began_usec,
-    ))?;
+    let screen = &follower.session().screen;
+    let took_usec = now_usec().saturating_sub(began_usec);
+    screen.print(&if screen.json { as_json(&proofs) } else { summary(screen, &proofs, took_usec) })?;
     Ok(if proofs.iter().all(|proof| proof.holds.is_ok()) { 0 } else { code::REFUSED })
 }
 
@@ -183,6 +181,15 @@ async fn clear(session: &mut Session) -> Result<(), Failure> {
     })
 }
 
+/// The proofs for programs, one a line.
+fn as_json(proofs: &[Proof]) -> String {
+    let line = |proof: &Proof| {
+        let (Ok(detail) | Err(detail)) = &proof.holds;
+        json!({ "Claim": proof.claim, "Holds": proof.holds.is_ok(), "Detail": detail }).to_string() + "\n"
+    };
+    proofs.iter().map(line).collect()
+}
+
 fn summary(screen: &Screen, proofs: &[Proof], took_usec: u64) -> String {
     let mut page = Page::new(screen);
     page.heading(&format!("proven in {}, each line against the board's events", human(took_usec)));
@@ -198,5 +205,5 @@ fn summary(screen: &Screen, proofs: &[Proof], took_usec: u64) -> String {
     page.heading("next");
     page.push("  tenurectl --embedded run -- echo hello    your own board, without root, systemd or a bus");
     page.push("  tenurectl help                            everything there is");
-    page.into_text()
+    format!("\n{}", page.into_text())
 }
