@@ -12,10 +12,16 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
+
+/// Between two looks at a lock that a killed daemon's child still has.
+const FORK_LOOK: Duration = Duration::from_millis(10);
+/// How often: 2 s in all, for a host that is very busy.
+const FORK_LOOKS: u32 = 200;
 
 const HEAD: &str = "tenured board lock\n";
 
@@ -56,13 +62,7 @@ impl Lock {
             .open(path)
             .map_err(NotLocked::Io)?;
         name_ourselves(&file)?;
-        match fcntl(&file, FcntlArg::F_OFD_SETLK(&range(libc::F_WRLCK, 0))) {
-            Ok(_) => {}
-            Err(Errno::EAGAIN | Errno::EACCES) => {
-                return Err(NotLocked::Held("a daemon that cannot be named from here".to_owned()));
-            }
-            Err(errno) => return Err(NotLocked::Io(errno.into())),
-        }
+        take_description(&file)?;
         let memory = Memory::read(&file).map_err(NotLocked::Io)?;
         Ok(Self { file, memory })
     }
@@ -82,6 +82,19 @@ impl Lock {
         self.memory = memory;
         if first { self.file.sync_all() } else { Ok(()) }
     }
+}
+
+/// Takes byte 0. Nobody has byte 1, so that a daemon which still holds this one has been killed: a child that
+/// it had forked and that has not yet become another program keeps its descriptors for a moment.
+fn take_description(file: &File) -> Result<(), NotLocked> {
+    for _ in 0..FORK_LOOKS {
+        match fcntl(file, FcntlArg::F_OFD_SETLK(&range(libc::F_WRLCK, 0))) {
+            Ok(_) => return Ok(()),
+            Err(Errno::EAGAIN | Errno::EACCES) => std::thread::sleep(FORK_LOOK),
+            Err(errno) => return Err(NotLocked::Io(errno.into())),
+        }
+    }
+    Err(NotLocked::Held("a daemon that cannot be named from here".to_owned()))
 }
 
 /// Lets others learn our pid from the kernel; tells who was there before.
