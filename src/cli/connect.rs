@@ -181,10 +181,14 @@ fn why_not(error: zbus::Error) -> Why {
     }
 }
 
+/// Somebody is there, for others.
+const FORBIDDEN: &str = "you may not use its socket";
+
 fn io_words(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such socket".to_owned(),
         std::io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),
+        std::io::ErrorKind::PermissionDenied => FORBIDDEN.to_owned(),
         _ => error.to_string(),
     }
 }
@@ -213,6 +217,11 @@ fn no_daemon(wanted: &Wanted, why: &Why) -> Failure {
             format!("on {}", dirs.socket().display()),
             "Its log is beside that socket, in daemon.log.".to_owned(),
         ),
+    };
+    let remedy = if why == FORBIDDEN {
+        "Ask as the user whose daemon it is, or over the bus.".to_owned()
+    } else {
+        remedy
     };
     Failure::NoDaemon { what: format!("no daemon answers {whom}: {why}"), remedy }
 }

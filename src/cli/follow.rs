@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, stream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Interval;
 use zbus::message::Type;
 use zbus::{MatchRule, MessageStream};
 
-use crate::bus::proxy::{self, Endpoint, INTERFACE, ManagerProxy, OBJECT_PATH};
+use crate::bus::proxy::{self, BUS_NAME, Endpoint, INTERFACE, ManagerProxy, OBJECT_PATH};
 use crate::cli::connect::Session;
 use crate::cli::failure::Failure;
 use crate::cli::render::aside;
@@ -89,9 +89,18 @@ impl Watch {
     async fn start(endpoint: &Endpoint) -> Result<Self, Failure> {
         let connection = proxy::connect(endpoint).await?;
         // Without a sender: hints say nothing, and whoever forges one only makes us ask.
-        let rule =
+        let hints =
             MatchRule::builder().msg_type(Type::Signal).interface(INTERFACE).path(OBJECT_PATH).build()?;
-        let mut stream = MessageStream::for_match_rule(rule, &connection, None).await?;
+        // A daemon that has just come back tells nobody what it did before it had its name.
+        let comings = MatchRule::builder()
+            .msg_type(Type::Signal)
+            .interface("org.freedesktop.DBus")
+            .member("NameOwnerChanged")
+            .add_arg(BUS_NAME)
+            .build()?;
+        let comings = MessageStream::for_match_rule(comings, &connection, None).await?;
+        let hints = MessageStream::for_match_rule(hints, &connection, None).await?;
+        let mut stream = stream::select(hints, comings);
         let pending = Arc::<Pending>::default();
         let told = Arc::clone(&pending);
         let reader = tokio::spawn(async move {

@@ -277,7 +277,7 @@ pub fn block_in_words(task: &Row) -> String {
         "operator" => "by an operator",
         "worker" => "by its worker",
         "parent" => "a task it waits for was cancelled",
-        "failures" => "it failed too often",
+        "failures" => "gave up after its last failure",
         "config" => "its worker says that it is set up wrongly (exit 78)",
         "failed" => "its worker says that trying again is no use",
         "host" => "it went down with its host too often",
