@@ -4,39 +4,46 @@
 //! commit. If the last batch held more than one work, the next one gathers for a moment first: otherwise a
 //! slow disk makes a convoy of small batches. Works are bounded in number; whoever brings one more waits.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rusqlite::Connection;
-use rustix::time::{ClockId, clock_gettime};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::core::fault::{Error, Fault};
 use crate::core::refusal::Refusal;
 use crate::core::view::Change;
+use crate::store::jobs::{Batch, Gauges, Job, Listener, Work, answer_all, monotonic};
 use crate::store::lock::Memory;
-use crate::store::open::{Board, last_event};
-use crate::store::sql::{Trouble, fault, is_full, trouble};
+use crate::store::look::last_event;
+use crate::store::open::Board;
+use crate::store::sql::{Trouble, fault, trouble};
 use crate::store::{Health, OnCommit, OpenError, Tx};
 
 /// Works that may wait.
 const WAITING: usize = 4_096;
+
 /// Works of one transaction.
 const BATCH: usize = 512;
+
 /// The longest gather window.
 const GATHER_MAX: Duration = Duration::from_millis(2);
+
 /// How long a work waits for another process that holds the write lock.
 const BUSY_WAIT: Duration = Duration::from_secs(10);
+
 /// How often a full disk is looked at again.
 const FULL_LOOK: Duration = Duration::from_secs(1);
+
 /// The write-ahead log is emptied when it holds more than this and nothing waits.
 const WAL_IDLE_BYTES: u64 = 4 * 1_024 * 1_024;
+
 /// The write-ahead log is emptied when it holds more than this, whatever waits.
 pub(super) const WAL_BUSY_BYTES: u64 = 16 * 1_024 * 1_024;
+
 /// A page and its frame header.
 const FRAME_BYTES: u64 = 4_096 + 24;
 
@@ -49,89 +56,9 @@ pub(super) struct Writer {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-#[derive(Default)]
-struct Gauges {
-    progress: AtomicU64,
-    waiting: AtomicU64,
-    disk_full: AtomicBool,
-    wal_pages: Arc<AtomicU64>,
-    listener: Mutex<Option<Listener>>,
-}
-
-/// Told whether the disk is full.
-pub(super) type Listener = Box<dyn Fn(bool) + Send>;
-
-impl Gauges {
-    fn set_full(&self, is_full: bool) {
-        self.disk_full.store(is_full, Ordering::Release);
-        if let Some(listener) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner) {
-            listener(is_full);
-        }
-    }
-}
-
 enum Message {
     Work(Box<dyn Job>),
     Close,
-}
-
-/// One work, with its answer.
-trait Job: Send {
-    /// Does it; whether what it wrote is to be kept.
-    fn attempt(&mut self, tx: &mut Tx<'_>) -> bool;
-    /// Whether the last attempt ended for want of space.
-    fn is_full(&self) -> bool;
-    /// Whether it may be attempted once more.
-    fn is_repeatable(&self) -> bool;
-    /// When it came.
-    fn since(&self) -> Duration;
-    /// Answers; `lost` says why nothing of it was kept.
-    fn answer(self: Box<Self>, lost: Option<Error>);
-}
-
-struct Work<T, F> {
-    doing: &'static str,
-    work: F,
-    is_repeatable: bool,
-    since: Duration,
-    said: Option<Result<T, Error>>,
-    reply: oneshot::Sender<Result<T, Error>>,
-    gauges: Arc<Gauges>,
-    _room: OwnedSemaphorePermit,
-}
-
-impl<T: Send, F: FnMut(&mut Tx<'_>) -> Result<T, Error> + Send> Job for Work<T, F> {
-    fn attempt(&mut self, tx: &mut Tx<'_>) -> bool {
-        // A panic ends this work, not the board; its savepoint is rolled back like that of any other.
-        let said = catch_unwind(AssertUnwindSafe(|| (self.work)(tx)))
-            .unwrap_or_else(|_| Err(fault(self.doing, "the work panicked")));
-        let keep = said.is_ok();
-        self.said = Some(said);
-        keep
-    }
-
-    fn is_full(&self) -> bool {
-        matches!(&self.said, Some(Err(error)) if is_full(error))
-    }
-
-    fn is_repeatable(&self) -> bool {
-        self.is_repeatable
-    }
-
-    fn since(&self) -> Duration {
-        self.since
-    }
-
-    fn answer(self: Box<Self>, lost: Option<Error>) {
-        let answer = match (lost, self.said) {
-            (Some(error), _) => Err(error),
-            (None, Some(said)) => said,
-            (None, None) => Err(Fault::Ended("the board").into()),
-        };
-        self.gauges.waiting.fetch_sub(1, Ordering::AcqRel);
-        // Whoever asked may have gone; the board has changed all the same.
-        let _ = self.reply.send(answer);
-    }
 }
 
 impl Writer {
@@ -236,11 +163,6 @@ impl Writer {
     }
 }
 
-/// CLOCK_MONOTONIC, for spans within this process only: nothing of it reaches the board.
-fn monotonic() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
-}
-
 struct Last {
     works: usize,
     took: Duration,
@@ -254,8 +176,6 @@ struct State {
     gauges: Arc<Gauges>,
     last: Last,
 }
-
-type Batch = Vec<Box<dyn Job>>;
 
 impl State {
     fn serve(&mut self, works: &Receiver<Message>) {
@@ -481,12 +401,6 @@ fn attempt(
 
 fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(|_| ())
-}
-
-fn answer_all(batch: Batch, lost: impl Fn() -> Option<Error>) {
-    for job in batch {
-        job.answer(lost());
-    }
 }
 
 fn full_error() -> rusqlite::Error {
