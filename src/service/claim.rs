@@ -100,7 +100,7 @@ pub fn claim(
     claimed(tx, task, run, when)
 }
 
-/// Whether [`claim`] would find something, for those who wait.
+/// Whether [`claim()`] would find something, for those who wait.
 pub(super) fn may_find(snapshot: &Snapshot<'_>, kind: &Kind, when: &When) -> Result<bool, Error> {
     if let Some((uid, key)) = &kind.key
         && claim::by_key(snapshot, *uid, key)?.is_some()

@@ -138,7 +138,7 @@ pub struct Place {
     pub pending_parents: i64,
 }
 
-/// Makes a task; its edges are written by [`links::add`].
+/// Makes a task; its edges are written by [`crate::store::links::add`].
 ///
 /// # Errors
 /// A fault of the board.
