@@ -11,7 +11,7 @@ use crate::options;
 use crate::support::board::{Cell, HandMade};
 use crate::support::client::Named;
 use crate::support::daemon::{QUIET, Setup};
-use crate::support::{Board, Client, Decoy, Host, Kind, eventually, kernel};
+use crate::support::{Board, Client, Decoy, Host, Kind, eventually, is_root, kernel, skip};
 
 const TERM: i32 = 15;
 const CONT: i32 = 18;
@@ -154,6 +154,9 @@ fn promise_04_the_same_pid_and_ticks_of_another_boot_are_a_stranger() {
 
 #[test]
 fn promise_05_a_worker_whose_capture_failed_is_neither_signalled_nor_let_go() {
+    if !is_root() {
+        return skip("promise 5", "only root's workers are registered unseen");
+    }
     let host = Host::start();
     let (board, client) = (host.board(), host.client());
     let mut worker = Decoy::start(Kind::Stubborn);

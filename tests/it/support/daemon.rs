@@ -89,6 +89,7 @@ impl Host {
         match &self.bus {
             Some(bus) if !self.user => command.env("DBUS_SYSTEM_BUS_ADDRESS", &bus.address),
             Some(bus) => command.arg("--user").env("DBUS_SESSION_BUS_ADDRESS", &bus.address),
+            None if self.user => command.args(["--user", "--no-bus"]),
             None => command.arg("--no-bus"),
         };
         command.stdin(Stdio::null()).stdout(Stdio::null());
