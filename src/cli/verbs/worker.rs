@@ -79,7 +79,7 @@ pub fn run_or_environment(named: Option<u64>) -> Result<u64, Failure> {
 
 fn said(session: &Session, run: u64, word: &str) -> Ended {
     let words = match word {
-        "done" => "ended; the task goes on".to_owned(),
+        "done" => "ended".to_owned(),
         "ending" => "understood; it ends when its processes have".to_owned(),
         "unchanged" => "was said already".to_owned(),
         other => line(other),
