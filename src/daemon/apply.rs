@@ -31,7 +31,7 @@ enum Write {
 }
 
 impl Write {
-    fn apply(&self, tx: &mut Tx<'_>, when: &When) -> Result<Option<Outcome>, Error> {
+    fn apply(&self, tx: &mut Tx<'_>, when: &When) -> Result<Written, Error> {
         let written = match self {
             Self::Extend { basis, lease_ms, mark_progress } => {
                 sweep::extend(tx, basis, *lease_ms, *mark_progress, when)?
@@ -47,8 +47,19 @@ impl Write {
                 return release(tx, basis, ending, *by_record, when);
             }
         };
-        Ok(written.then_some(Outcome::Completed))
+        Ok(if written { Written::Done } else { Written::Stale })
     }
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    /// It was done.
+    Done,
+    /// A claim ended, with this outcome.
+    Released(Outcome),
+    /// The row had changed since it was read: nothing was.
+    Stale,
 }
 
 /// Ends a claim; an exit by itself completes only the tasks that say so, which the board knows.
@@ -58,7 +69,7 @@ fn release(
     ending: &sweep::Ending,
     by_record: bool,
     when: &When,
-) -> Result<Option<Outcome>, Error> {
+) -> Result<Written, Error> {
     let mut ending = ending.clone();
     if by_record
         && ending.outcome == Outcome::Completed
@@ -68,7 +79,8 @@ fn release(
         ending.outcome = Outcome::Failed;
         ending.error = Some("exit 0 without CompleteRun, and the task completes explicitly".to_owned());
     }
-    Ok(sweep::release(tx, basis, &ending, when)?.map(|_| ending.outcome))
+    let released = sweep::release(tx, basis, &ending, when)?;
+    Ok(released.map_or(Written::Stale, |_| Written::Released(ending.outcome)))
 }
 
 impl Engine {
@@ -130,26 +142,26 @@ impl Engine {
         let when = self.desk.when();
         let owned: Vec<Write> = writes.iter().map(|(_, write)| write.clone()).collect();
         let work = move |tx: &mut Tx<'_>| owned.iter().map(|write| write.apply(tx, &when)).collect();
-        let written: Vec<Option<Outcome>> = self.store.write_end("a sweep's decisions", work).await?;
-        for ((at, write), outcome) in writes.iter().zip(written) {
+        let written: Vec<Written> = self.store.write_end("a sweep's decisions", work).await?;
+        for ((at, write), written) in writes.iter().zip(written) {
             let judged = &judged[*at];
-            let Some(outcome) = outcome else {
+            if written == Written::Stale {
                 self.owe_look_of(judged);
                 continue;
-            };
+            }
             let Some(task) = task_of(judged) else {
                 continue;
             };
-            match write {
-                Write::Extend { .. } => report.extended.push(task),
-                Write::Release { .. } => {
+            match (write, written) {
+                (_, Written::Released(outcome)) => {
                     let word = release_word(judged.verdict, outcome);
                     report.released.entry(word).or_default().push(task);
                     self.released(judged, word);
                 }
-                Write::Forget(_) => self.let_go(judged),
-                Write::Hold(_, hold) => log_hold(judged, *hold),
-                Write::Unhold(_) | Write::LeaderGone(_) => {}
+                (Write::Extend { .. }, _) => report.extended.push(task),
+                (Write::Forget(_), _) => self.let_go(judged),
+                (Write::Hold(_, hold), _) => log_hold(judged, *hold),
+                (Write::Release { .. } | Write::Unhold(_) | Write::LeaderGone(_), _) => {}
             }
         }
         Ok(())
@@ -193,29 +205,7 @@ impl Engine {
         let run = judged.row.run.as_ref();
         let (exit, error) = record.map_or((None, None), of_record);
         let exit = exit.or_else(|| run.and_then(|run| self.exit_by_pidfd(run)));
-        let outcome = match why {
-            Release::NotStarted => Outcome::NotStarted,
-            Release::Word | Release::ReconciledByEnd => {
-                let fixed = run.and_then(|run| run.outcome);
-                fixed.or_else(|| record.map(outcome_of_record)).unwrap_or(Outcome::Reconciled)
-            }
-            Release::Record => {
-                match (record.map_or(Outcome::Crashed, outcome_of_record), judged.facts.stop) {
-                    // Stopped at its gate: the stop is why the command never ran.
-                    (Outcome::NotStarted, Some(stop)) => Outcome::of_stop(stop.cause),
-                    (outcome, _) => outcome,
-                }
-            }
-            Release::Stopped(cause) => Outcome::of_stop(cause),
-            Release::Lost => Outcome::Lost,
-            Release::TimedOut => Outcome::TimedOut,
-            Release::Stalled => Outcome::Stalled,
-            Release::Reclaimed => Outcome::Reclaimed,
-            Release::Crashed => exit.map_or(Outcome::Crashed, |exit| outcome_of_exit(exit, false, false)),
-            Release::Reconciled => Outcome::Reconciled,
-            Release::Operator => Outcome::Operator,
-            Release::Cancelled => Outcome::Cancelled,
-        };
+        let outcome = outcome(judged, why, exit);
         let forced = run.is_some_and(|run| run.stop_urgency == Urgency::Force)
             && matches!(why, Release::Operator | Release::Cancelled);
         sweep::Ending { exit, record: record.cloned(), error, survivor, forced, ..sweep::Ending::of(outcome) }
@@ -303,8 +293,7 @@ pub(super) fn foresee(judged: &[Judged]) -> SweepReport {
                 report.signalled.push((task, own.unwrap_or(nix::libc::SIGTERM)));
             }
             Verdict::Release { why, .. } => {
-                let record = judged.observed.record.as_ref();
-                let outcome = foreseen_outcome(judged, why, record);
+                let outcome = outcome(judged, why, None);
                 report.released.entry(release_word(judged.verdict, outcome)).or_default().push(task);
             }
         }
@@ -313,18 +302,27 @@ pub(super) fn foresee(judged: &[Judged]) -> SweepReport {
     report
 }
 
-fn foreseen_outcome(judged: &Judged, why: Release, record: Option<&Record>) -> Outcome {
+/// What a release makes of the run; whether an exit completes the task is for the board to say.
+fn outcome(judged: &Judged, why: Release, exit: Option<Exit>) -> Outcome {
+    let record = judged.observed.record.as_ref();
     match why {
         Release::NotStarted => Outcome::NotStarted,
-        Release::Word => judged.row.run.as_ref().and_then(|run| run.outcome).unwrap_or(Outcome::Reconciled),
-        Release::Record => record.map_or(Outcome::Crashed, outcome_of_record),
+        Release::Word | Release::ReconciledByEnd => {
+            let fixed = judged.row.run.as_ref().and_then(|run| run.outcome);
+            fixed.or_else(|| record.map(outcome_of_record)).unwrap_or(Outcome::Reconciled)
+        }
+        Release::Record => match (record.map_or(Outcome::Crashed, outcome_of_record), judged.facts.stop) {
+            // Stopped at its gate: the stop is why the command never ran.
+            (Outcome::NotStarted, Some(stop)) => Outcome::of_stop(stop.cause),
+            (outcome, _) => outcome,
+        },
         Release::Stopped(cause) => Outcome::of_stop(cause),
         Release::Lost => Outcome::Lost,
         Release::TimedOut => Outcome::TimedOut,
         Release::Stalled => Outcome::Stalled,
         Release::Reclaimed => Outcome::Reclaimed,
-        Release::Crashed => Outcome::Crashed,
-        Release::Reconciled | Release::ReconciledByEnd => Outcome::Reconciled,
+        Release::Crashed => exit.map_or(Outcome::Crashed, |exit| outcome_of_exit(exit, false, false)),
+        Release::Reconciled => Outcome::Reconciled,
         Release::Operator => Outcome::Operator,
         Release::Cancelled => Outcome::Cancelled,
     }

@@ -14,10 +14,11 @@ use tokio::task::AbortHandle;
 
 use crate::core::fault::Error;
 use crate::core::fingerprint::Seen;
-use crate::core::ids::RunId;
+use crate::core::ids::{RunId, TaskId};
 use crate::core::limits;
 use crate::core::policy::Policy;
 use crate::core::refusal::Refusal;
+use crate::core::row::ClaimRow;
 use crate::core::state_dir::StateDir;
 use crate::core::time::MonoMs;
 use crate::core::verdict::{Hold, Pass, Passes, Proof, Verdict, Worker};
@@ -36,7 +37,7 @@ use crate::linux::spawn::reap;
 use crate::ports::Clock;
 use crate::service::desk::Desk;
 use crate::service::types::{Ask, Reply};
-use crate::store::{Store, Tx, start, sweep};
+use crate::store::{Snapshot, Store, Tx, start, sweep};
 
 /// A leader that has ended leaves its supervisor this long to write the record, before the rest of the tree
 /// counts as lingering.
@@ -224,9 +225,8 @@ impl Engine {
             // One that fails is tried again after a pause, not at once.
             self.full_due = now.plus(RETRY_MS);
             let request = SweepRequest { passes: None, dispatch: true, preview: false };
-            let report = self.sweep(request).await?;
-            self.keep_house(&report).await?;
-            return Ok(());
+            self.sweep(request).await?;
+            return self.keep_house().await;
         }
         let mut owed: Vec<RunId> = Vec::new();
         self.relooks.retain(|run, at| {
@@ -259,7 +259,7 @@ impl Engine {
     /// The nearest due times: of the loop's own, and of the board's.
     pub async fn next_due(&self) -> Result<sweep::NextDue, Error> {
         let (after, when) = (self.due_seen, self.desk.when());
-        let read = move |snapshot: &crate::store::Snapshot<'_>| sweep::next_due(snapshot, after, &when);
+        let read = move |snapshot: &Snapshot<'_>| sweep::next_due(snapshot, after, &when);
         let mut next = self.store.read("what is due next", read).await?;
         let own = self.relooks.values().min().copied().unwrap_or(self.full_due).min(self.full_due);
         next.mono = Some(next.mono.map_or(own, |due| due.min(own)));
@@ -293,7 +293,7 @@ impl Engine {
         let (when, room) = (self.desk.when(), self.room());
         let promotes = round.passes.has(Pass::Promote);
         let starts = dispatch && self.starts() && round.passes.has(Pass::Dispatch);
-        let read = move |snapshot: &crate::store::Snapshot<'_>| {
+        let read = move |snapshot: &Snapshot<'_>| {
             let promoted = if promotes { start::promotable(snapshot, &when)? } else { Vec::new() };
             let started = if starts { start::startable(snapshot, room, &when)? } else { Vec::new() };
             Ok((promoted, started))
@@ -328,7 +328,7 @@ impl Engine {
         Ok(report)
     }
 
-    async fn rows(&self, selection: sweep::Selection) -> Result<Vec<crate::core::row::ClaimRow>, Error> {
+    async fn rows(&self, selection: sweep::Selection) -> Result<Vec<ClaimRow>, Error> {
         self.store.read("the rows of a sweep", move |snapshot| sweep::rows(snapshot, &selection)).await
     }
 
@@ -343,7 +343,7 @@ impl Engine {
         self.watch(&judged);
         let report = self.apply(&judged).await?;
         self.owe_looks(&judged, round.now);
-        self.desk.set_workers(u32::try_from(self.watchers.len()).unwrap_or(u32::MAX));
+        self.count_workers();
         Ok((judged, report))
     }
 
@@ -464,7 +464,7 @@ impl Engine {
         Ok(Outcome::Done)
     }
 
-    async fn promote(&mut self) -> Result<Vec<crate::core::ids::TaskId>, Error> {
+    async fn promote(&mut self) -> Result<Vec<TaskId>, Error> {
         let when = self.desk.when();
         self.store.write("promotion", move |tx| start::promote(tx, &when)).await
     }
@@ -474,7 +474,7 @@ impl Engine {
     }
 
     /// Claims what may start and hands it to starters, while there is room.
-    async fn dispatch(&mut self) -> Result<Vec<crate::core::ids::TaskId>, Error> {
+    async fn dispatch(&mut self) -> Result<Vec<TaskId>, Error> {
         let mut started = Vec::new();
         if !self.starts() || self.shutdown.is_some() || !self.desk.policy().passes.has(Pass::Dispatch) {
             return Ok(started);
@@ -558,13 +558,17 @@ impl Engine {
         }
     }
 
+    fn count_workers(&self) {
+        self.desk.set_workers(u32::try_from(self.watchers.len()).unwrap_or(u32::MAX));
+    }
+
     pub(super) fn unwatch(&mut self, run: RunId) {
         self.relooks.remove(&run);
         self.observer.forget(run);
         for watcher in self.watchers.remove(&run).unwrap_or_default() {
             watcher.abort();
         }
-        self.desk.set_workers(u32::try_from(self.watchers.len()).unwrap_or(u32::MAX));
+        self.count_workers();
     }
 
     /// Says which witness of the boot disagrees, and for how many rows, once per change.
@@ -584,7 +588,7 @@ impl Engine {
     }
 
     /// What belongs to the slow sweep alone.
-    async fn keep_house(&mut self, _report: &SweepReport) -> Result<(), Error> {
+    async fn keep_house(&mut self) -> Result<(), Error> {
         let health = self.store.health();
         self.desk.set_degraded("wal", health.wal_bytes > WAL_BYTES);
         let when = self.desk.when();

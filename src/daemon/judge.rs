@@ -2,6 +2,7 @@
 
 use crate::core::boot::{Boot, Doubt};
 use crate::core::facts::{self, Context, Observed};
+use crate::core::policy::Policy;
 use crate::core::row::ClaimRow;
 use crate::core::time::MonoMs;
 use crate::core::verdict::{Facts, Leftover, Passes, Stage, Verdict, decide};
@@ -47,18 +48,19 @@ pub struct Round {
 impl Engine {
     /// Judges every row.
     pub(super) fn judge(&mut self, rows: Vec<ClaimRow>, round: Round) -> Vec<Judged> {
-        rows.into_iter().map(|row| self.judge_row(row, round)).collect()
+        let policy = self.desk.policy();
+        rows.into_iter().map(|row| self.judge_row(row, round, &policy)).collect()
     }
 
-    fn judge_row(&mut self, row: ClaimRow, round: Round) -> Judged {
+    fn judge_row(&mut self, row: ClaimRow, round: Round, policy: &Policy) -> Judged {
         let Some(run) = &row.run else {
             let observed = Observed::nothing();
             let boots = RowBoots { identity: Boot::Same, stamps: Boot::Same };
-            let facts = facts::facts(&row, &observed, &self.context(boots, false, round));
+            let facts = facts::facts(&row, &observed, &self.context(boots, false, round, policy));
             return Judged { verdict: decide(&facts, round.passes), row, observed, facts, doubt: None };
         };
         let boots = self.boots.of(run);
-        let context = self.context(boots, self.in_hand.contains(&run.run), round);
+        let context = self.context(boots, self.in_hand.contains(&run.run), round, policy);
         let mut observed = if context.in_hand {
             Observed::nothing()
         } else {
@@ -79,8 +81,7 @@ impl Engine {
         Judged { row, observed, facts, verdict, doubt }
     }
 
-    fn context(&self, boots: RowBoots, in_hand: bool, round: Round) -> Context {
-        let policy = self.desk.policy();
+    fn context(&self, boots: RowBoots, in_hand: bool, round: Round, policy: &Policy) -> Context {
         Context {
             now: round.now,
             identity: boots.identity,

@@ -12,6 +12,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -41,6 +42,8 @@ pub struct HostProcesses {
 pub struct PidFd {
     fd: OwnedFd,
     pid: Pid,
+    /// What was seen of it while it lived: start and inode are its own for as long as it is held.
+    seen: OnceLock<Looked>,
 }
 
 impl Held for PidFd {
@@ -62,6 +65,10 @@ impl AsRawFd for PidFd {
 }
 
 impl PidFd {
+    const fn new(fd: OwnedFd, pid: Pid) -> Self {
+        Self { fd, pid, seen: OnceLock::new() }
+    }
+
     /// Whether the process has ended: its pidfd is readable, whether it was reaped or not.
     ///
     /// # Errors
@@ -155,7 +162,7 @@ impl HostProcesses {
             return (Looked::Unknown, None);
         };
         match pidfd_open(number, PidfdFlags::empty()) {
-            Ok(fd) => self.look_and_keep(PidFd { fd, pid }),
+            Ok(fd) => self.look_and_keep(PidFd::new(fd, pid)),
             Err(Errno::SRCH) => (Looked::Gone, None),
             Err(Errno::INVAL | Errno::NOENT) if self.is_no_process(pid) => (Looked::Gone, None),
             Err(_) => (Looked::Unknown, None),
@@ -180,7 +187,7 @@ impl HostProcesses {
     pub fn open_child(&self, pid: Pid, parent: i32) -> io::Result<Option<(PidFd, Stat)>> {
         let Some(number) = rustix::process::Pid::from_raw(pid.get()) else { return Ok(None) };
         let handle = match pidfd_open(number, PidfdFlags::empty()) {
-            Ok(fd) => PidFd { fd, pid },
+            Ok(fd) => PidFd::new(fd, pid),
             Err(Errno::SRCH) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
@@ -194,7 +201,7 @@ impl HostProcesses {
 
     fn adopt(&self, fd: OwnedFd) -> (Looked, Option<PidFd>) {
         match self.adopted(&fd) {
-            Ok(Adopted::Process(pid)) => self.look_and_keep(PidFd { fd, pid }),
+            Ok(Adopted::Process(pid)) => self.look_and_keep(PidFd::new(fd, pid)),
             Ok(Adopted::Gone) => (Looked::Gone, None),
             Ok(Adopted::Refused) | Err(_) => (Looked::Unknown, None),
         }
@@ -257,8 +264,22 @@ impl Processes for HostProcesses {
     }
 
     fn look(&self, handle: &PidFd) -> Looked {
+        if let Some(seen) = handle.seen.get() {
+            // Only whether it still lives can have changed.
+            return match handle.has_ended() {
+                Ok(false) => *seen,
+                Ok(true) => Looked::Gone,
+                Err(_) => Looked::Unknown,
+            };
+        }
         match self.read(handle) {
-            Ok(looked) => looked,
+            Ok(looked) => {
+                if matches!(looked, Looked::Present { .. }) {
+                    // Two looks at once saw the same.
+                    let _ = handle.seen.set(looked);
+                }
+                looked
+            }
             Err(_) => match handle.has_ended() {
                 Ok(true) => Looked::Gone,
                 Ok(false) | Err(_) => Looked::Unknown,

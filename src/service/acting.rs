@@ -16,7 +16,7 @@ use crate::service::desk::Desk;
 use crate::service::stop::Stopped;
 use crate::service::types::{Ask, Caller, ClaimRequest, Claimed, WorkerGiven};
 use crate::service::{access, act, claim, create, edit, finish, queue, stop};
-use crate::store::{Tx, settings};
+use crate::store::{Tx, When, settings};
 
 /// How long a stop waits for the daemon's word; the stop itself is on the board.
 const STOP_WAIT: Duration = Duration::from_secs(20);
@@ -108,11 +108,7 @@ impl Desk {
         task: TaskId,
         request: StopRequest,
     ) -> Result<Outcome, Error> {
-        let (caller, when) = (*caller, self.when());
-        stop::check(&request, when.policy.limits.text_bytes)?;
-        let work = move |tx: &mut Tx<'_>| stop::reclaim(tx, &caller, task, &request, &when);
-        let stopped = self.store().write_end("ReclaimTask", work).await?;
-        self.see_through(stopped).await
+        self.stop_task(caller, task, request, "ReclaimTask", stop::reclaim).await
     }
 
     pub async fn cancel_task(
@@ -121,10 +117,21 @@ impl Desk {
         task: TaskId,
         request: StopRequest,
     ) -> Result<Outcome, Error> {
+        self.stop_task(caller, task, request, "CancelTask", stop::cancel).await
+    }
+
+    async fn stop_task(
+        &self,
+        caller: &Caller,
+        task: TaskId,
+        request: StopRequest,
+        doing: &'static str,
+        stop: fn(&mut Tx<'_>, &Caller, TaskId, &StopRequest, &When) -> Result<Stopped, Error>,
+    ) -> Result<Outcome, Error> {
         let (caller, when) = (*caller, self.when());
         stop::check(&request, when.policy.limits.text_bytes)?;
-        let work = move |tx: &mut Tx<'_>| stop::cancel(tx, &caller, task, &request, &when);
-        let stopped = self.store().write_end("CancelTask", work).await?;
+        let work = move |tx: &mut Tx<'_>| stop(tx, &caller, task, &request, &when);
+        let stopped = self.store().write_end(doing, work).await?;
         self.see_through(stopped).await
     }
 
