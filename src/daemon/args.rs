@@ -25,6 +25,9 @@ pub struct Args {
     /// Where the private socket and the boot's nonce are
     #[arg(long, value_name = "DIR")]
     pub runtime_dir: Option<PathBuf>,
+    /// Have workers started by the launcher that listens at this socket, not by this process
+    #[arg(long, value_name = "SOCKET")]
+    pub launcher: Option<PathBuf>,
     /// Serve the private socket alone
     #[arg(long)]
     pub no_bus: bool,

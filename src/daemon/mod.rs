@@ -107,12 +107,15 @@ fn settings(args: &Args, paths: &Paths, policy: Policy, load: life::Load) -> Res
         (false, true) => Some(Endpoint::Session),
         (false, false) => Some(Endpoint::System),
     };
+    let launcher = args.launcher.as_ref().map(std::path::absolute).transpose();
+    let launcher = launcher.map_err(|error| format!("--launcher: {error}"))?;
     Ok(Settings {
         policy,
         state: StateDir(paths.state.clone()),
         runtime: paths.runtime.clone(),
         bus,
         is_users_own: own,
+        launcher,
         starts: !args.no_dispatch,
         load,
         leave: leave(args.exit_with_stdin),

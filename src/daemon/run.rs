@@ -53,6 +53,8 @@ pub struct Settings {
     pub bus: Option<Endpoint>,
     /// Whether the daemon's own user may do everything too.
     pub is_users_own: bool,
+    /// Where the launcher listens that starts workers; none where the daemon starts them itself.
+    pub launcher: Option<PathBuf>,
     /// Whether ready tasks are started.
     pub starts: bool,
     /// Reads the configuration again.
@@ -133,7 +135,7 @@ async fn serve_board(
     desk.set_starts(settings.starts);
     let starter = Starter {
         desk: desk.clone(),
-        launcher: Arc::new(attempt!("cannot find tenured-exec", Launcher::find(processes.clone()))),
+        launcher: Arc::new(launcher(settings.launcher.clone(), &processes)?),
         state: settings.state.clone(),
         own_uid,
         bus_address: bus_address(&settings),
@@ -219,6 +221,14 @@ async fn follow_bus(states: &mut watch::Receiver<BusState>, desk: &Desk) -> Ende
             return Ended { doing: "cannot serve the bus", why: "its task ended".to_owned() };
         }
     }
+}
+
+/// Who makes the supervisors of this life.
+fn launcher(socket: Option<PathBuf>, processes: &HostProcesses) -> Result<Launcher, Ended> {
+    Ok(match socket {
+        Some(socket) => attempt!("cannot use the launcher", Launcher::asking(processes.clone(), socket)),
+        None => attempt!("cannot find tenured-exec", Launcher::find(processes.clone())),
+    })
 }
 
 fn deputy(processes: &HostProcesses, this_boot: &ThisBoot) -> Deputy<HostProcesses> {

@@ -52,8 +52,8 @@ enum Failure {
 
 /// Becomes the command, or says why not and ends.
 pub(super) fn become_command(side: Side) -> ! {
-    let Side { mut spec, gate, status, output, supervisor_pid } = side;
-    let failure = match prepare(&mut spec, &gate, &status, output, supervisor_pid) {
+    let Side { spec, gate, status, output, supervisor_pid } = side;
+    let failure = match prepare(&spec, &gate, &status, output, supervisor_pid) {
         Ok(command) => {
             let Err(failure) = pass_gate(&command, &gate, &status);
             failure
@@ -78,7 +78,7 @@ fn at<T, E: Into<io::Error>>(step: Setup, done: Result<T, E>) -> Step<T> {
 }
 
 fn prepare(
-    spec: &mut File,
+    spec: &File,
     gate: &OwnedFd,
     status: &OwnedFd,
     output: Option<OwnedFd>,

@@ -7,27 +7,42 @@
 //!
 //! Owns the record and the output file of one run. Never talks to the board or the bus, never holds more than
 //! a fixed amount of memory, and needs the daemon only until the gate is open.
+//!
+//! `tenured-exec --launcher` is the one who makes supervisors where the daemon must not: see `launcher.rs`.
 
 mod alike;
 mod command;
 mod descriptors;
 mod journal;
+mod launcher;
 mod output;
 mod record;
 mod status;
 mod supervisor;
 mod tree;
 
+use std::ffi::OsStr;
 use std::process::ExitCode;
 
 /// The exit code where the command never ran or its end is not known.
 const NO_END: u8 = 125;
 
-/// Runs as the supervisor of one run; called when the program's name (argv\[0\]) is `tenured-exec`.
+/// Runs as the supervisor of one run, or as the launcher; called when the program's name (argv\[0\]) is
+/// `tenured-exec`.
 ///
-/// Ends as the command ended: with its code, or by its signal.
+/// A supervisor ends as the command ended: with its code, or by its signal.
 pub fn main() -> ExitCode {
-    ExitCode::from(supervisor::run().unwrap_or(NO_END))
+    ExitCode::from(run(std::env::args_os().nth(1).as_deref()))
+}
+
+fn run(first_argument: Option<&OsStr>) -> u8 {
+    if first_argument.is_some_and(|argument| argument == "--launcher") {
+        return launcher::run().unwrap_or_else(|error| {
+            launcher::say(&format!("the launcher ends: {error}"));
+            1
+        });
+    }
+    supervisor::run().unwrap_or(NO_END)
 }
 
 #[cfg(test)]
@@ -37,7 +52,8 @@ mod entry {
 
     #![expect(unsafe_code, reason = "runs before main")]
 
-    use std::ffi::{CStr, c_char, c_int};
+    use std::ffi::{CStr, OsStr, c_char, c_int};
+    use std::os::unix::ffi::OsStrExt as _;
 
     #[used]
     #[unsafe(link_section = ".init_array")]
@@ -49,7 +65,9 @@ mod entry {
             .map(|at| unsafe { CStr::from_ptr(*words.add(at)) })
             .collect();
         let code = match words.split_first() {
-            Some((name, _)) if *name == c"tenured-exec" => super::supervisor::run().unwrap_or(super::NO_END),
+            Some((name, rest)) if *name == c"tenured-exec" => {
+                super::run(rest.first().map(|word| OsStr::from_bytes(word.to_bytes())))
+            }
             Some((name, rest)) if *name == c"tenured-odd" => crate::linux::tests::odd::main(rest),
             _ => return,
         };

@@ -126,8 +126,8 @@ fn hear_hello(socket: &OwnedFd) -> io::Result<Option<Hello>> {
 
 /// Becomes a supervisor, and makes the command's side.
 fn start(hello: Hello, socket: &OwnedFd) -> Result<Supervisor, Fault> {
-    let Hello { mut spec, record, output } = hello;
-    let asked = doing("reading the spec", wire::read_supervisor(&mut spec))?;
+    let Hello { spec, record, output } = hello;
+    let asked = doing("reading the spec", wire::read_supervisor(&spec))?;
     let nonce =
         Nonce::parse(&asked.nonce).ok_or_else(|| ("reading the nonce", io::ErrorKind::InvalidData.into()))?;
     let signals = doing("becoming a supervisor", set_up())?;

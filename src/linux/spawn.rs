@@ -1,4 +1,5 @@
-//! The start of one run: `tenured-exec` is made, its command waits at the gate, both are looked at.
+//! The start of one run: `tenured-exec` is made (see `supervisors.rs`), its command waits at the gate, both
+//! are looked at.
 //!
 //! Owns the gate: its one writing end is in this process and in no other, so that a daemon that dies closes
 //! it and the command never runs. Blocks; call it where blocking is allowed. Safe from several threads: every
@@ -9,48 +10,42 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::core::fingerprint::Looked;
-use crate::core::ids::Pid;
 use crate::core::record::Setup;
 use crate::core::retry::Exit;
 use crate::core::time::MonoMs;
-use crate::linux::clock::HostClock;
+use crate::linux::deadline::{now, readable_before};
 pub use crate::linux::exit_info::exit_of;
 use crate::linux::launch_files::{make_record, open_output, seal};
 pub use crate::linux::launch_spec::{Credentials, LaunchSpec, OutputTo};
 use crate::linux::limits;
 use crate::linux::pidfd::{HostProcesses, PidFd};
+use crate::linux::supervisors::{Maker, PROGRAM, Wanted};
 use crate::linux::wait::{self, Child, Waited};
 use crate::linux::wire::{self, Answer, ResourceLimit};
-use crate::ports::{Clock, Processes, Target};
+use crate::ports::{Processes, Target};
 
 /// How long a start may take until its command waits at the gate, milliseconds.
 pub const LAUNCH_MS: i64 = 5_000;
 /// How long an abandoned start may take to end by itself before it is killed, milliseconds.
 const ABANDON_MS: i64 = 1_000;
-/// The name under which every program of this package is the supervisor.
-pub const PROGRAM: &str = "tenured-exec";
 /// Where packages put it.
 const LIBEXEC: &str = "/usr/libexec/tenured/tenured-exec";
 /// Where the journal takes streams. Source: systemd-journald.service(8).
 const JOURNAL: &str = "/run/systemd/journal/stdout";
 
-/// Makes runs: the program `tenured-exec`, found once and held, so that an upgrade of the package changes
-/// nothing under a running daemon.
+/// Makes runs: with the program `tenured-exec`, found once and held, so that an upgrade of the package
+/// changes nothing under a running daemon; or by way of the launcher.
 #[derive(Debug)]
 pub struct Launcher {
     host: HostProcesses,
-    program: OwnedFd,
+    maker: Maker,
     limits: Vec<ResourceLimit>,
     journal: PathBuf,
 }
@@ -83,7 +78,17 @@ impl Launcher {
     /// Where it cannot be opened, or the own limits cannot be read.
     pub fn with_program(host: HostProcesses, program: &Path) -> io::Result<Self> {
         let program = rustix::fs::open(program, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Self { host, program, limits: limits::own()?, journal: PathBuf::from(JOURNAL) })
+        let maker = Maker::Here(program);
+        Ok(Self { host, maker, limits: limits::own()?, journal: PathBuf::from(JOURNAL) })
+    }
+
+    /// By way of the launcher that listens at a socket. Commands get that one's limits, not ours.
+    ///
+    /// # Errors
+    /// Where no socket can have such a path.
+    pub fn asking(host: HostProcesses, socket: PathBuf) -> io::Result<Self> {
+        rustix::net::SocketAddrUnix::new(&socket)?;
+        Ok(Self { host, maker: Maker::Asked(socket), limits: Vec::new(), journal: PathBuf::from(JOURNAL) })
     }
 
     /// With another journal, for tests.
@@ -113,7 +118,7 @@ pub struct Member {
 pub struct Launched {
     /// What becomes the command: exec changes neither its pid nor its start.
     pub command: Member,
-    /// Its parent, our child: [`reap`] it once its pidfd is readable.
+    /// Its parent, our child or the launcher's: [`reap`] it once its pidfd is readable.
     pub supervisor: Member,
     /// What holds the command back.
     pub gate: Gate,
@@ -178,7 +183,7 @@ pub enum LaunchError {
     },
 }
 
-fn host_fault<E: Into<io::Error>>(doing: &str) -> impl FnOnce(E) -> LaunchError {
+pub(super) fn host_fault<E: Into<io::Error>>(doing: &str) -> impl FnOnce(E) -> LaunchError {
     move |error| LaunchError::Host { doing: doing.to_owned(), source: error.into() }
 }
 
@@ -187,7 +192,7 @@ fn host_fault<E: Into<io::Error>>(doing: &str) -> impl FnOnce(E) -> LaunchError 
 /// # Errors
 /// [`LaunchError`]; the gate is closed then, and what was made has been ended and reaped.
 pub fn launch(launcher: &Launcher, spec: &LaunchSpec) -> Result<Launched, LaunchError> {
-    let deadline = HostClock::default().now().mono.plus(LAUNCH_MS);
+    let deadline = now().plus(LAUNCH_MS);
     let record = make_record(&spec.record).map_err(host_fault("making the exit record"))?;
     let done = launch_with(launcher, spec, &record, deadline);
     if matches!(done, Err(LaunchError::Host { .. } | LaunchError::Hung)) {
@@ -205,10 +210,8 @@ fn launch_with(
 ) -> Result<Launched, LaunchError> {
     let sealed = seal(spec, &launcher.limits, &launcher.journal).map_err(host_fault("sealing the spec"))?;
     let output = open_output(&spec.output).map_err(host_fault("opening the output file"))?;
-    let (ours, theirs) =
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(host_fault("making the gate"))?;
-    let supervisor = spawn(launcher, spec, theirs, &ours).map_err(host_fault("starting tenured-exec"))?;
+    let wanted = Wanted { run: spec.run, nonce: &spec.nonce, sealed: sealed.as_fd() };
+    let (supervisor, ours) = launcher.maker.make(&launcher.host, &wanted, deadline)?;
 
     let mut fds: Vec<BorrowedFd<'_>> = vec![sealed.as_fd(), record.as_fd()];
     if let Some((directory, file)) = &output {
@@ -263,60 +266,19 @@ fn hear_answer(host: &HostProcesses, socket: &OwnedFd, deadline: MonoMs) -> Resu
     }
 }
 
-/// Starts the supervisor with its end of the socket as standard input and nothing else of ours.
-fn spawn(launcher: &Launcher, spec: &LaunchSpec, theirs: OwnedFd, ours: &OwnedFd) -> io::Result<Member> {
-    let program = format!("/proc/self/fd/{}", launcher.program.as_raw_fd());
-    let mut child = Command::new(program)
-        .arg0(PROGRAM)
-        .arg(spec.run.to_string())
-        .env_clear()
-        .env("TENURED_NONCE", spec.nonce.as_str())
-        .stdin(theirs)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()?;
-    // Nobody else takes its end, so until we do the number is its own.
-    let (looked, handle) = match Pid::new(i64::from(child.id())) {
-        Some(pid) => launcher.host.open(Target::Pid(pid)),
-        None => (Looked::Unknown, None),
-    };
-    match handle {
-        Some(handle) => Ok(Member { handle, looked }),
-        None => {
-            // It hears the end of the socket in place of a hello, and ends at once.
-            rustix::net::shutdown(ours, rustix::net::Shutdown::Both)?;
-            child.wait()?;
-            Err(io::Error::other("the supervisor's process could not be seen"))
-        }
-    }
-}
-
 /// Waits for a supervisor whose gate is closed, kills it if it does not end, and takes its end.
 fn end_supervisor(host: &HostProcesses, supervisor: &PidFd) -> io::Result<()> {
     for kill in [false, true] {
         if kill {
             host.signal(supervisor, nix::libc::SIGKILL)?;
         }
-        let deadline = HostClock::default().now().mono.plus(ABANDON_MS);
+        let deadline = now().plus(ABANDON_MS);
         if readable_before(supervisor.as_fd(), deadline)? {
             reap(supervisor)?;
             return Ok(());
         }
     }
     Err(io::ErrorKind::TimedOut.into())
-}
-
-fn readable_before(fd: BorrowedFd<'_>, deadline: MonoMs) -> io::Result<bool> {
-    loop {
-        let left_ms = deadline.since(HostClock::default().now().mono).max(0);
-        let left = Timespec { tv_sec: left_ms / 1_000, tv_nsec: left_ms % 1_000 * 1_000_000 };
-        let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-        match poll(&mut polled, Some(&left)) {
-            Ok(ready) => return Ok(ready > 0),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
 }
 
 /// What is known of a child that was asked for its end.
@@ -326,7 +288,8 @@ pub enum Reaped {
     Ended(Exit),
     /// It has not ended.
     Running,
-    /// It is no child of ours: an earlier life of the daemon made it, or its end was taken already.
+    /// It is no child of ours: the launcher or an earlier life of the daemon made it, or its end was taken
+    /// already.
     NotOurs,
 }
 
@@ -354,6 +317,8 @@ pub fn end_tree(host: &HostProcesses, supervisor: &PidFd, hard: bool) -> io::Res
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
     use super::*;
 
     #[test]
@@ -363,11 +328,11 @@ mod tests {
         };
         let host = HostProcesses::default();
         let (ours, theirs) = pair().unwrap();
-        let now = HostClock::default().now().mono;
-        let heard = hear_answer(&host, &ours, now);
+        let at_once = now();
+        let heard = hear_answer(&host, &ours, at_once);
         assert!(matches!(heard, Err(LaunchError::Host { .. })), "no supervisor answers: {heard:?}");
         wire::send(&theirs, &Answer::Begun.to_bytes(), &[]).unwrap();
-        let heard = hear_answer(&host, &ours, now);
+        let heard = hear_answer(&host, &ours, at_once);
         assert!(matches!(heard, Err(LaunchError::Hung)), "the supervisor is there: {heard:?}");
     }
 }

@@ -1,16 +1,18 @@
 //! What the daemon and `tenured-exec` say to each other over their one socket, and the descriptors that go
 //! with it.
 //!
-//! The daemon sends a hello with the sealed spec and the open files; the supervisor answers that it has begun, and
-//! then how far it has come; the byte
-//! that opens the gate is read by the command itself. Every message is one packet.
+//! The daemon sends a hello with the sealed spec and the open files; the supervisor answers that it has begun,
+//! and then how far it has come; the byte that opens the gate is read by the command itself. Every message is
+//! one packet. What a hardened daemon says to the launcher, which makes the supervisor for it, is here too:
+//! one packet with gate and spec, and one answer with the supervisor's pidfd or a fault.
 //!
 //! Source: unix(7) SCM_RIGHTS, memfd_create(2), fcntl(2) seals.
 
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
+use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{
@@ -23,10 +25,14 @@ use crate::core::record::Setup;
 
 /// The first word, with the version of everything here.
 pub const HELLO: &[u8] = b"tenured-exec 1";
+/// What the launcher is asked with, and the version of that; gate and sealed spec come along.
+pub const LAUNCH: &[u8] = b"tenured-launcher 1";
 /// What opens the gate.
 pub const GO: [u8; 1] = *b"G";
 /// Descriptors of a hello at most: spec, record, directory of the output, output.
 pub const HELLO_FDS: usize = 4;
+/// Bytes of a spec at most: more than an exec takes.
+const SPEC_BYTES: u64 = 16 << 20;
 /// Bytes of a packet at most.
 pub const PACKET_BYTES: usize = 256;
 
@@ -35,7 +41,8 @@ pub const PACKET_BYTES: usize = 256;
 pub enum Answer {
     /// The supervisor works and has made the command's side; one more answer follows.
     Begun,
-    /// The command waits at its gate; its pidfd comes along.
+    /// The command waits at its gate; its pidfd comes along. Of the launcher: the supervisor is there; its
+    /// pidfd comes along.
     Ready,
     /// A step of the command's side failed; the record says so too.
     SetupFailed {
@@ -44,7 +51,7 @@ pub enum Answer {
         /// Its errno.
         errno: i32,
     },
-    /// The supervisor itself could not do its work.
+    /// The supervisor itself, or the launcher, could not do its work.
     Fault {
         /// errno, or 0.
         errno: i32,
@@ -214,7 +221,7 @@ pub fn seal(supervisor: &ForSupervisor, command: &ForCommand) -> io::Result<Owne
 ///
 /// # Errors
 /// As [`read_command`].
-pub fn read_supervisor(spec: &mut File) -> io::Result<ForSupervisor> {
+pub fn read_supervisor(spec: &File) -> io::Result<ForSupervisor> {
     Ok(serde_json::from_slice::<SupervisorHalf>(&bytes(spec)?)?.supervisor)
 }
 
@@ -222,17 +229,21 @@ pub fn read_supervisor(spec: &mut File) -> io::Result<ForSupervisor> {
 ///
 /// # Errors
 /// Where the spec is not sealed, cannot be read, or has another form.
-pub fn read_command(spec: &mut File) -> io::Result<ForCommand> {
+pub fn read_command(spec: &File) -> io::Result<ForCommand> {
     Ok(serde_json::from_slice::<CommandHalf>(&bytes(spec)?)?.command)
 }
 
-fn bytes(spec: &mut File) -> io::Result<Vec<u8>> {
-    if !rustix::fs::fcntl_get_seals(&*spec)?.contains(SEALS) {
+fn bytes(spec: &File) -> io::Result<Vec<u8>> {
+    if !rustix::fs::fcntl_get_seals(spec)?.contains(SEALS) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the spec is not sealed"));
     }
-    let mut bytes = Vec::new();
-    spec.rewind()?;
-    spec.read_to_end(&mut bytes)?;
+    let length = spec.metadata()?.len();
+    if length > SPEC_BYTES {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    // Its offset is that of everybody who has it.
+    spec.read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
 }
 
@@ -279,15 +290,15 @@ mod tests {
     fn each_side_reads_its_half_of_a_sealed_spec() {
         let (supervisor, command) = halves();
         let mut spec = File::from(seal(&supervisor, &command).unwrap());
-        assert_eq!(read_supervisor(&mut spec).unwrap(), supervisor);
-        assert_eq!(read_command(&mut spec).unwrap(), command);
+        assert_eq!(read_supervisor(&spec).unwrap(), supervisor);
+        assert_eq!(read_command(&spec).unwrap(), command);
         assert!(spec.write_all(b"x").is_err() && spec.set_len(0).is_err(), "nobody changes it any more");
     }
 
     #[test]
     fn what_is_not_sealed_is_not_read() {
         let open = rustix::fs::memfd_create("open", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        assert!(read_supervisor(&mut File::from(open)).is_err());
+        assert!(read_supervisor(&File::from(open)).is_err());
     }
 
     #[test]

@@ -88,7 +88,7 @@ const TABLE: &[Allowed] = &[
     Allowed {
         module: "exec",
         modules: &["core", "exec", "linux", "ports"],
-        crates: &["libc", "nix", "rustix", "serde", "serde_json", "thiserror"],
+        crates: &["libc", "nix", "rustix", "sd_notify", "serde", "serde_json", "thiserror"],
         outside: true,
     },
     Allowed {
