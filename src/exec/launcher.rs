@@ -102,6 +102,7 @@ impl Launcher {
         for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT] {
             heard.add(signal);
         }
+        wait::keep_ends();
         // What it starts gets an empty mask: see `std::process::Command`.
         heard.thread_block()?;
         let signals = SignalFd::with_flags(&heard, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;

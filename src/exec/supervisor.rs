@@ -184,6 +184,7 @@ fn set_up() -> io::Result<SignalFd> {
         // SAFETY: SIG_IGN is a valid disposition.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
+    wait::keep_ends();
     SigSet::all().thread_set_mask()?;
     let mut heard = SigSet::empty();
     for signal in [Signal::SIGCHLD, Signal::SIGUSR1, Signal::SIGUSR2] {

@@ -32,6 +32,13 @@ pub enum Waited<T> {
     NoChild,
 }
 
+/// Has the kernel keep the ends of children until they are taken. Whoever ignores SIGCHLD passes that on
+/// through every exec, and with it that ends are thrown away and nobody is told.
+pub fn keep_ends() {
+    // SAFETY: SIG_DFL is a valid disposition.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// Takes the end of one child, without waiting for it.
 ///
 /// # Errors

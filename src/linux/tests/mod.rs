@@ -4,6 +4,7 @@
 
 mod carriers;
 mod launch;
+mod launcher;
 mod measured;
 pub(crate) mod odd;
 mod output;
