@@ -9,6 +9,7 @@ use crate::core::boot::Witnesses;
 use crate::core::fingerprint::Looked;
 use crate::core::ids::{Nonce, Pid, RunId, Uid};
 use crate::core::record::Record;
+use crate::core::row::Cgroup;
 use crate::core::time::Now;
 
 /// The host's clocks and the witnesses of its boot.
@@ -101,6 +102,30 @@ pub trait Processes: Send + Sync {
         let _ = start_ticks;
         self.carriers(nonce)
     }
+}
+
+/// The cgroups of scopes. Whatever is asked of one, its id and its unit's invocation are matched first.
+pub trait Cgroups: Send + Sync {
+    /// Holds one process for as long as it is kept.
+    type Handle: Held + Send + Sync + 'static;
+
+    /// Whether a process lives in it; a cgroup that is there no more holds none. Zombies do not count.
+    ///
+    /// # Errors
+    /// Where that could not be seen: then nothing is known of the tree.
+    fn is_populated(&self, cgroup: &Cgroup) -> std::io::Result<bool>;
+
+    /// The processes in it, each shown to be there through its handle.
+    ///
+    /// # Errors
+    /// Where it could not be read.
+    fn members(&self, cgroup: &Cgroup) -> std::io::Result<Vec<Self::Handle>>;
+
+    /// Kills every process in it at once; says whether it was there.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    fn kill(&self, cgroup: &Cgroup) -> std::io::Result<bool>;
 }
 
 /// The exit records of the state directory.

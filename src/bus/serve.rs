@@ -69,7 +69,10 @@ fn describe(state: &BusState) -> String {
 }
 
 /// The address without the bus's own id: the bus that comes back has another one.
-fn address(endpoint: &Endpoint) -> zbus::Result<String> {
+///
+/// # Errors
+/// Where the environment names no bus.
+pub fn address(endpoint: &Endpoint) -> zbus::Result<String> {
     let address = match endpoint {
         Endpoint::System => zbus::Address::system()?.to_string(),
         Endpoint::Session => zbus::Address::session()?.to_string(),

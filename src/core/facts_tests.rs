@@ -50,6 +50,7 @@ fn row() -> ClaimRow {
             nonce: None,
             launched: false,
             unit: None,
+            cgroup: None,
             stage: RunStage::Running,
             stop_cause: None,
             stop_urgency: Urgency::Normal,

@@ -17,5 +17,6 @@ pub mod spec;
 pub mod state;
 pub mod state_dir;
 pub mod time;
+pub mod unit;
 pub mod verdict;
 pub mod view;

@@ -76,6 +76,8 @@ pub struct RunPart {
     pub launched: bool,
     /// The unit, for scopes.
     pub unit: Option<String>,
+    /// The cgroup of that unit; without it nothing is done to a cgroup of this run.
+    pub cgroup: Option<Cgroup>,
     /// How far it has come.
     pub stage: RunStage,
     /// Why it is stopped.
@@ -104,6 +106,17 @@ pub struct RunPart {
     pub held: Option<String>,
     /// Counts the writes to the row: a verdict is applied only to the version it was decided on.
     pub version: i64,
+}
+
+/// A scope's cgroup, as it was verified before the gate opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgroup {
+    /// Below the root of the hierarchy, beginning with `/`.
+    pub path: String,
+    /// Its inode, which is the kernel's own id of it: no other cgroup of this boot ever has it.
+    pub id: u64,
+    /// systemd's InvocationID of the unit, hexadecimal.
+    pub invocation: String,
 }
 
 /// The stages of a run.

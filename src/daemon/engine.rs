@@ -21,7 +21,7 @@ use crate::core::refusal::Refusal;
 use crate::core::row::ClaimRow;
 use crate::core::state_dir::StateDir;
 use crate::core::time::MonoMs;
-use crate::core::verdict::{Hold, Pass, Passes, Proof, Verdict, Worker};
+use crate::core::verdict::{Hold, Pass, Passes, Proof, Rung, Verdict, Worker};
 use crate::core::view::{Outcome, SweepReport, SweepRequest};
 use crate::daemon::apply;
 use crate::daemon::boots::Boots;
@@ -29,7 +29,7 @@ use crate::daemon::exits::{self, Ended};
 use crate::daemon::hub::Hints;
 use crate::daemon::judge::{Judged, Round};
 use crate::daemon::observe::{Observer, Part};
-use crate::daemon::send::proof;
+use crate::daemon::send::{SCOPE_KILL_MS, proof};
 use crate::daemon::starter::{Started, Starter, host_fault, in_full};
 use crate::daemon::tidy;
 use crate::linux::pidfd::{HostProcesses, PidFd};
@@ -44,6 +44,8 @@ use crate::store::{Snapshot, Store, Tx, start, sweep};
 const LEADER_GRACE_MS: i64 = 200;
 /// One empty scan for what a dead supervisor left is followed by another after this.
 const RESCAN_MS: i64 = 1_050;
+/// Between two looks at a scope without supervisor that was killed.
+const AFTER_KILL_MS: i64 = 20;
 /// A worker's end that could not be recorded is looked at again after this.
 const RETRY_MS: i64 = 1_000;
 /// Between two notes of CLOCK_BOOTTIME on the board, milliseconds.
@@ -75,7 +77,7 @@ pub struct Engine {
     /// When the host began to shut down.
     pub(super) shutdown: Option<MonoMs>,
     clock: Arc<dyn Clock>,
-    starter: Starter,
+    pub(super) starter: Starter,
     events: mpsc::Sender<Event>,
     watchers: HashMap<RunId, Vec<AbortHandle>>,
     /// The doubts about boots that were said last.
@@ -154,7 +156,7 @@ impl Engine {
     }
 
     fn starts(&self) -> bool {
-        !self.is_ending && self.desk.starts()
+        !self.is_ending && self.desk.starts() && self.starter.can_start()
     }
 
     /// Whether starts are under way.
@@ -342,6 +344,7 @@ impl Engine {
         let judged = self.judge(rows, round);
         self.watch(&judged);
         let report = self.apply(&judged).await?;
+        self.kill_rest(&judged, round.now);
         self.owe_looks(&judged, round.now);
         self.count_workers();
         Ok((judged, report))
@@ -373,11 +376,18 @@ impl Engine {
         Ok(apply::by_run(&judged).remove(&run))
     }
 
-    /// One empty scan alone proves nothing: the next one is owed.
+    /// One empty scan alone proves nothing: the next one is owed. So is one to a scope that nobody supervises,
+    /// and to one that was killed.
     fn owe_looks(&mut self, judged: &[Judged], now: MonoMs) {
-        for run in judged.iter().filter_map(|judged| judged.row.run.as_ref()) {
+        for judged in judged {
+            let Some(run) = judged.row.run.as_ref() else { continue };
             if self.observer.owes_scan(run.run) {
                 self.relooks.insert(run.run, now.plus(RESCAN_MS));
+            } else if self.observer.is_unsupervised(run.run) {
+                let soon = run.kill_ms.is_some_and(|sent| now.since(sent) < limits::KILL_MS);
+                self.relooks.insert(run.run, now.plus(if soon { AFTER_KILL_MS } else { RESCAN_MS }));
+            } else if run.cgroup.is_some() && matches!(judged.verdict, Verdict::Signal(Rung::Kill, _)) {
+                self.relooks.insert(run.run, now.plus(SCOPE_KILL_MS));
             }
         }
     }

@@ -10,6 +10,7 @@ pub mod judge;
 pub mod life;
 pub mod observe;
 pub mod run;
+pub mod scoped;
 pub mod send;
 pub mod starter;
 pub mod tidy;

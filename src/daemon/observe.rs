@@ -12,9 +12,9 @@ use crate::core::facts::{Objection, Observed, Tree};
 use crate::core::fingerprint::{Looked, Seen, Stored};
 use crate::core::ids::{Nonce, Pid, RunId};
 use crate::core::record::Record;
-use crate::core::row::{RunPart, RunStage};
+use crate::core::row::{Cgroup, RunPart, RunStage};
 use crate::core::time::MonoMs;
-use crate::ports::{Held, Processes, Records, Target};
+use crate::ports::{Cgroups, Held, Processes, Records, Target};
 
 /// Between two scans of /proc that must both find nothing before a tree without a record counts as empty.
 const SCANS_APART_MS: i64 = 1_000;
@@ -43,27 +43,40 @@ struct Holding<H> {
     carriers: Vec<Arc<H>>,
     /// When a scan first found no such process.
     empty_since: Option<MonoMs>,
+    /// Whether something lives in its scope though its supervisor is gone: nobody tells when that ends.
+    unsupervised: bool,
     /// Whether the run has not ended.
     open: bool,
 }
 
 impl<H> Default for Holding<H> {
     fn default() -> Self {
-        Self { parts: HashMap::new(), carriers: Vec::new(), empty_since: None, open: true }
+        Self {
+            parts: HashMap::new(),
+            carriers: Vec::new(),
+            empty_since: None,
+            unsupervised: false,
+            open: true,
+        }
     }
 }
 
 /// See the module.
 pub struct Observer<P: Processes> {
     processes: Arc<P>,
+    cgroups: Arc<dyn Cgroups<Handle = P::Handle>>,
     records: Arc<dyn Records>,
     holdings: HashMap<RunId, Holding<P::Handle>>,
 }
 
 impl<P: Processes> Observer<P> {
     /// Holds nothing yet.
-    pub fn new(processes: Arc<P>, records: Arc<dyn Records>) -> Self {
-        Self { processes, records, holdings: HashMap::new() }
+    pub fn new(
+        processes: Arc<P>,
+        cgroups: Arc<dyn Cgroups<Handle = P::Handle>>,
+        records: Arc<dyn Records>,
+    ) -> Self {
+        Self { processes, cgroups, records, holdings: HashMap::new() }
     }
 
     /// Takes over the handles of a run that was just started.
@@ -119,6 +132,11 @@ impl<P: Processes> Observer<P> {
     /// Whether another look is owed soon, because one empty scan alone proves nothing.
     pub fn owes_scan(&self, run: RunId) -> bool {
         self.holdings.get(&run).is_some_and(|holding| holding.empty_since.is_some())
+    }
+
+    /// Whether something of the run lives in its scope, and no supervisor whose end would tell of it.
+    pub fn is_unsupervised(&self, run: RunId) -> bool {
+        self.holdings.get(&run).is_some_and(|holding| holding.unsupervised)
     }
 
     /// Looks at the worker and the tree of one run.
@@ -208,14 +226,33 @@ impl<P: Processes> Observer<P> {
             Some(Seen::Same) => return Tree::Populated,
             Some(Seen::Present) => return Tree::Unproven,
             Some(Seen::Unknown) => return Tree::Unknown,
-            Some(Seen::Gone | Seen::Other) if has_record => return Tree::Empty,
             Some(Seen::Gone | Seen::Other) | None => {}
+        }
+        if let Some(cgroup) = &run.cgroup {
+            return self.scope(run.run, cgroup);
+        }
+        if has_record {
+            return Tree::Empty;
         }
         let Some(nonce) = &run.nonce else {
             return Tree::Empty;
         };
         let since = start_ticks(&run.supervisor).or_else(|| start_ticks(&run.worker));
         self.scan(run.run, nonce, since, now)
+    }
+
+    /// A scope without its supervisor: what the kernel says of its cgroup, whatever the manager thinks of it.
+    fn scope(&mut self, run: RunId, cgroup: &Cgroup) -> Tree {
+        let seen = self.cgroups.is_populated(cgroup);
+        self.holdings.entry(run).or_default().unsupervised = matches!(seen, Ok(true));
+        match seen {
+            Ok(true) => Tree::Populated,
+            Ok(false) => Tree::Empty,
+            Err(error) => {
+                tracing::warn!(TENURED_RUN = run.get(), %error, "cannot look at a run's cgroup; leaving the claim, will look again");
+                Tree::Unknown
+            }
+        }
     }
 
     /// What is seen of the supervisor: as the row names it; for a run that never got that far, as it was held at its start.
@@ -287,6 +324,11 @@ impl<P: Processes> Observer<P> {
         let mut workers = others.filter_map(|(_, holding)| holding.parts.get(&Part::Worker));
         workers
             .any(|grip| Some(grip.pid) == run.worker_pid && self.processes.look(&grip.handle) != Looked::Gone)
+    }
+
+    /// The cgroups, for what is to be done to one.
+    pub fn cgroups(&self) -> &dyn Cgroups<Handle = P::Handle> {
+        &*self.cgroups
     }
 
     /// The processes themselves, for sending.

@@ -1,6 +1,6 @@
 //! The observer over a small model of processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Mutex;
 
@@ -27,6 +27,8 @@ struct Model {
     live: Mutex<BTreeMap<i32, Process>>,
     /// Looking fails.
     broken: Mutex<bool>,
+    /// Cgroups in which something lives, by their ids.
+    populated: Mutex<BTreeSet<u64>>,
     signals: Mutex<Vec<(u64, i32)>>,
 }
 
@@ -117,6 +119,25 @@ impl Processes for Model {
     }
 }
 
+impl Cgroups for Model {
+    type Handle = Handle;
+
+    fn is_populated(&self, cgroup: &Cgroup) -> io::Result<bool> {
+        if *self.broken.lock().unwrap() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(self.populated.lock().unwrap().contains(&cgroup.id))
+    }
+
+    fn members(&self, _: &Cgroup) -> io::Result<Vec<Handle>> {
+        Ok(Vec::new())
+    }
+
+    fn kill(&self, cgroup: &Cgroup) -> io::Result<bool> {
+        Ok(self.populated.lock().unwrap().remove(&cgroup.id))
+    }
+}
+
 #[derive(Default)]
 struct Shelf(Mutex<Option<Record>>, Mutex<bool>);
 
@@ -166,6 +187,7 @@ fn registered(pid: i64, worker: Stored) -> RunPart {
         nonce: None,
         launched: false,
         unit: None,
+        cgroup: None,
         stage: RunStage::Running,
         stop_cause: None,
         stop_urgency: Urgency::Normal,
@@ -210,7 +232,11 @@ fn record() -> Record {
 
 fn observer() -> (Arc<Model>, Arc<Shelf>, Observer<Model>) {
     let (model, shelf) = (Arc::new(Model::default()), Arc::new(Shelf::default()));
-    let observer = Observer::new(Arc::clone(&model), Arc::clone(&shelf) as Arc<dyn Records>);
+    let observer = Observer::new(
+        Arc::clone(&model),
+        Arc::clone(&model) as Arc<_>,
+        Arc::clone(&shelf) as Arc<dyn Records>,
+    );
     (model, shelf, observer)
 }
 
@@ -359,4 +385,47 @@ fn a_process_with_two_open_claims_is_shared() {
     assert_eq!(observer.objection(&first), Some(Objection::Shared));
     look(&mut observer, &RunPart { ended: true, survivor: true, ..second }, 0);
     assert_eq!(observer.objection(&first), None, "an ended run holds no claim");
+}
+
+fn scoped() -> RunPart {
+    let cgroup = Cgroup { path: "/tenured.slice/a.scope".into(), id: 9, invocation: "i".into() };
+    RunPart { cgroup: Some(cgroup), ..launched() }
+}
+
+#[test]
+fn a_scope_lives_for_as_long_as_its_cgroup_is_populated() {
+    let (model, shelf, mut observer) = observer();
+    *shelf.0.lock().unwrap() = Some(record());
+    model.populated.lock().unwrap().insert(9);
+    assert_eq!(
+        look(&mut observer, &scoped(), 0),
+        (Some(Seen::Gone), Tree::Populated),
+        "whatever the record says"
+    );
+    assert!(observer.is_unsupervised(scoped().run));
+    model.populated.lock().unwrap().clear();
+    assert_eq!(look(&mut observer, &scoped(), 1), (Some(Seen::Gone), Tree::Empty));
+    assert!(!observer.is_unsupervised(scoped().run));
+}
+
+#[test]
+fn an_empty_scope_needs_neither_a_record_nor_a_second_look() {
+    let (_, _, mut observer) = observer();
+    assert_eq!(look(&mut observer, &scoped(), 0).1, Tree::Empty);
+    assert!(!observer.owes_scan(scoped().run));
+}
+
+#[test]
+fn a_cgroup_that_cannot_be_read_is_unknown() {
+    let (model, _, mut observer) = observer();
+    let run = RunPart { supervisor_pid: None, supervisor: Stored::None, ..scoped() };
+    model.breaks(true);
+    assert_eq!(look(&mut observer, &run, 0).1, Tree::Unknown);
+}
+
+#[test]
+fn a_supervisor_that_lives_speaks_for_what_was_moved_out_of_the_scope() {
+    let (model, _, mut observer) = observer();
+    model.put(51, SUPERVISOR);
+    assert_eq!(look(&mut observer, &scoped(), 0).1, Tree::Populated);
 }

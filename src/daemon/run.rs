@@ -13,18 +13,22 @@ use crate::bus::admission::Admission;
 use crate::bus::caller::Admins;
 use crate::bus::private::{Private, Service};
 use crate::bus::proxy::Endpoint;
-use crate::bus::serve::{BusState, serve};
+use crate::bus::serve::{BusState, address, serve};
 use crate::bus::signals::Signals as Hints;
 use crate::core::ids::Pid;
 use crate::core::policy::Policy;
 use crate::core::state_dir::StateDir;
+use crate::core::unit::service_of;
+use crate::core::view::Change;
 use crate::daemon::boots::Boots;
 use crate::daemon::engine::{Engine, Parts};
 use crate::daemon::hub::Hub;
 use crate::daemon::life::{self, Inputs, Load, Signals};
 use crate::daemon::observe::Observer;
+use crate::daemon::scoped::ScopeMaker;
 use crate::daemon::starter::{Starter, in_full};
 use crate::daemon::tidy;
+use crate::linux::cgroup::HostCgroups;
 use crate::linux::clock::{HostClock, ensure_boot_nonce, read_boot_nonce};
 use crate::linux::pidfd::HostProcesses;
 use crate::linux::spawn::Launcher;
@@ -32,7 +36,8 @@ use crate::ports::Clock;
 use crate::service::desk::{Desk, ThisBoot};
 use crate::service::worker::Deputy;
 use crate::store::{Options, Store, boots};
-use crate::systemd::notify;
+use crate::systemd::scopes::{Manager, Scopes};
+use crate::systemd::{self, notify};
 
 /// Requests that wait for the loop; more wait at the caller.
 const ASKS: usize = 256;
@@ -102,7 +107,7 @@ fn open_board(settings: &Settings, hub: &Hub, hints: &Hints) -> Result<Store, En
         readers: READERS,
     };
     let (hub, hints) = (hub.clone(), hints.clone());
-    let committed = Box::new(move |changes: &[crate::core::view::Change]| {
+    let committed = Box::new(move |changes: &[Change]| {
         hub.committed(changes);
         hints.tell(changes);
     });
@@ -140,8 +145,12 @@ async fn serve_board(
         own_uid,
         bus_address: bus_address(&settings),
         epoch: this_boot.epoch.clone(),
+        scopes: scope_maker(&settings, &processes).await,
+        has_journal: systemd::has_journal(),
     };
-    let observer = Observer::new(Arc::new(processes), Arc::new(settings.state.clone()));
+    let scopes = starter.scopes.as_ref().map(|maker| maker.scopes.clone());
+    let cgroups = Arc::new(HostCgroups::new(processes.clone()));
+    let observer = Observer::new(Arc::new(processes), cgroups, Arc::new(settings.state.clone()));
     let parts = Parts { desk: desk.clone(), clock, observer, boots, starter, events, shutdown };
     let mut engine = Engine::new(parts);
     tidy::everything(store, &settings.state).await;
@@ -150,7 +159,7 @@ async fn serve_board(
     let service = Service { desk, admins, admission: Admission::default(), signals: hints };
     let inputs =
         Inputs { signals, asks: asked, events: happened, hub, load: settings.load, leave: settings.leave };
-    with_callers(&mut engine, inputs, service, &settings.runtime, settings.bus).await
+    with_callers(&mut engine, inputs, service, &settings.runtime, settings.bus, scopes).await
 }
 
 /// Serves callers for as long as the loop lives.
@@ -160,6 +169,7 @@ async fn with_callers(
     service: Service,
     runtime: &std::path::Path,
     bus: Option<Endpoint>,
+    scopes: Option<Scopes>,
 ) -> Result<(), Ended> {
     let private = attempt!("cannot serve the private socket", Private::bind(&runtime.join("private")).await);
     let mut tasks = JoinSet::new();
@@ -167,6 +177,17 @@ async fn with_callers(
     let properties = service.desk.properties();
     let signals = service.signals.clone();
     tasks.spawn(async move { signals.follow(properties).await });
+    if let Some(scopes) = scopes.clone() {
+        tasks.spawn(scopes.clone().stay());
+        let hub = inputs.hub.clone();
+        tasks.spawn(scopes.on_return(move || hub.committed(&[Change::Ready])));
+    }
+    let ready = move |status: &str| {
+        notify::ready(status);
+        if let Some(scopes) = &scopes {
+            scopes.ready();
+        }
+    };
     let (state, mut states) = watch::channel(BusState::Connecting);
     let desk = service.desk.clone();
     let has_bus = bus.is_some();
@@ -175,9 +196,9 @@ async fn with_callers(
     }
     let bus_ready = async {
         if has_bus {
-            follow_bus(&mut states, &desk).await
+            follow_bus(&mut states, &desk, &ready).await
         } else {
-            notify::ready("running");
+            ready("running");
             std::future::pending().await
         }
     };
@@ -190,7 +211,7 @@ async fn with_callers(
 }
 
 /// Says how the bus stands; returns only where another daemon has the name.
-async fn follow_bus(states: &mut watch::Receiver<BusState>, desk: &Desk) -> Ended {
+async fn follow_bus(states: &mut watch::Receiver<BusState>, desk: &Desk, ready: &impl Fn(&str)) -> Ended {
     let mut was_ready = false;
     loop {
         let state = states.borrow_and_update().clone();
@@ -199,7 +220,7 @@ async fn follow_bus(states: &mut watch::Receiver<BusState>, desk: &Desk) -> Ende
             BusState::Connected => {
                 desk.set_degraded("bus_lost", false);
                 if !was_ready {
-                    notify::ready("running");
+                    ready("running");
                 }
                 was_ready = true;
             }
@@ -212,7 +233,7 @@ async fn follow_bus(states: &mut watch::Receiver<BusState>, desk: &Desk) -> Ende
                 desk.set_degraded("bus_lost", true);
                 if !was_ready {
                     // Workers are looked after and the private socket answers; the bus comes when it comes.
-                    notify::ready("running; no bus yet, trying again");
+                    ready("running; no bus yet, trying again");
                 }
                 was_ready = true;
             }
@@ -229,6 +250,22 @@ fn launcher(socket: Option<PathBuf>, processes: &HostProcesses) -> Result<Launch
         Some(socket) => attempt!("cannot use the launcher", Launcher::asking(processes.clone(), socket)),
         None => attempt!("cannot find tenured-exec", Launcher::find(processes.clone())),
     })
+}
+
+/// What makes scopes, decided once in a life: where systemd manages this host, has the unified hierarchy, and
+/// is to be found on our bus. A bus that is away for a moment does not make it another host.
+async fn scope_maker(settings: &Settings, processes: &HostProcesses) -> Option<ScopeMaker> {
+    let cgroups = HostCgroups::new(processes.clone());
+    let endpoint = settings.bus.as_ref().filter(|_| systemd::is_booted() && cgroups.is_unified())?;
+    let address = address(endpoint).ok()?;
+    let own_path = cgroups.path_of_self().ok();
+    let own_unit = own_path.as_deref().and_then(service_of).map(str::to_owned);
+    let scopes = Scopes::new(address, own_unit);
+    let tells_journal = !settings.is_users_own;
+    match scopes.look().await {
+        Manager::There | Manager::Unknown => Some(ScopeMaker { scopes, cgroups, tells_journal }),
+        Manager::Absent => None,
+    }
 }
 
 fn deputy(processes: &HostProcesses, this_boot: &ThisBoot) -> Deputy<HostProcesses> {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use nix::libc::{SIGCONT, SIGKILL, SIGTERM};
 
+use crate::core::facts::Tree;
 use crate::core::fingerprint::{Seen, Stored};
-use crate::core::row::RunPart;
+use crate::core::row::{Cgroup, RunPart};
+use crate::core::time::MonoMs;
 use crate::core::verdict::Rung;
 use crate::daemon::engine::Engine;
 use crate::daemon::judge::Judged;
@@ -15,12 +17,15 @@ use crate::linux::pidfd::PidFd;
 use crate::linux::spawn::end_tree;
 use crate::ports::{Held as _, Processes as _};
 
+/// KILL goes to the supervisor first, whose record says how it all ended; this long after, to the whole scope.
+pub(super) const SCOPE_KILL_MS: i64 = 500;
+
 /// What went out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// The signal.
     pub signal: i32,
-    /// To whom: the worker, or its supervisor for the rest of a tree.
+    /// To whom: the worker, or its supervisor for the rest of a tree; 0 for a whole scope.
     pub pid: i64,
     /// How the target was proven.
     pub proof: &'static str,
@@ -63,8 +68,9 @@ impl Engine {
         Ok(sent.or(rest))
     }
 
-    /// To what is left of a launched tree: its supervisor does it, as the parent of all; without one, to
-    /// each process that carries the run's nonce.
+    /// To what is left of a launched tree: its supervisor does it, as the parent of all, and so reaches also
+    /// what somebody moved out of the scope. Without a supervisor, to the scope; without a scope, to each
+    /// process that carries the run's nonce.
     fn signal_rest(&mut self, run: &RunPart, hard: bool) -> io::Result<Option<Sent>> {
         let signal = if hard { SIGKILL } else { SIGTERM };
         let identity = self.boots.of(run).identity;
@@ -76,13 +82,42 @@ impl Engine {
             return Ok(Some(Sent { signal, pid, proof: "supervisor" }));
         }
         let mut sent = None;
-        for carrier in self.observer.carriers(run.run) {
-            sent = self.through(&carrier, signal, "nonce")?.or(sent);
+        let (members, proof) = match &run.cgroup {
+            Some(cgroup) if hard => return self.kill_scope(cgroup),
+            Some(cgroup) => {
+                let members = self.observer.cgroups().members(cgroup)?;
+                (members.into_iter().map(Arc::new).collect(), "cgroup")
+            }
+            None => (self.observer.carriers(run.run), "nonce"),
+        };
+        for member in members {
+            sent = self.through(&member, signal, proof)?.or(sent);
             if !hard {
-                self.through(&carrier, SIGCONT, "nonce")?;
+                self.through(&member, SIGCONT, proof)?;
             }
         }
         Ok(sent)
+    }
+
+    /// Everything in it at once, whoever forks how fast.
+    fn kill_scope(&self, cgroup: &Cgroup) -> io::Result<Option<Sent>> {
+        let was_there = self.observer.cgroups().kill(cgroup)?;
+        Ok(was_there.then_some(Sent { signal: SIGKILL, pid: 0, proof: "cgroup" }))
+    }
+
+    /// Whoever is left in a scope a while after KILL went to its supervisor: the supervisor's walk did not
+    /// catch it, or there is no supervisor any more.
+    pub(super) fn kill_rest(&mut self, judged: &[Judged], now: MonoMs) {
+        for run in judged.iter().filter_map(|judged| overdue(judged, now)) {
+            let Some(cgroup) = &run.cgroup else { continue };
+            match self.observer.cgroups().kill(cgroup) {
+                Ok(true) => tracing::debug!(TENURED_RUN = run.run.get(), "killed what was left in the scope"),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(TENURED_RUN = run.run.get(), %error, "cannot kill what is left in a scope; leaving the claim, will try again")
+                }
+            }
+        }
     }
 
     /// Sends through a pidfd, to a process and its end alike.
@@ -98,6 +133,14 @@ impl Engine {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The run of a row whose scope lives on after KILL.
+fn overdue(judged: &Judged, now: MonoMs) -> Option<&RunPart> {
+    // Stamps of a boot that is in doubt say nothing.
+    let is_alive = judged.observed.tree == Tree::Populated && judged.doubt.is_none();
+    let run = judged.row.run.as_ref().filter(|run| run.launched && is_alive)?;
+    run.kill_ms.filter(|sent| now.since(*sent) >= SCOPE_KILL_MS).map(|_| run)
 }
 
 /// How a worker is proven, in words.

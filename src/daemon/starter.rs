@@ -12,6 +12,7 @@ use crate::core::ids::{RunId, Uid};
 use crate::core::limits;
 use crate::core::spec::{Launch, Output, Resource};
 use crate::core::state_dir::StateDir;
+use crate::daemon::scoped::{ScopeMaker, Wanted};
 use crate::linux::account::{self, Account, NoAccount};
 use crate::linux::pidfd::PidFd;
 use crate::linux::spawn::{
@@ -19,7 +20,8 @@ use crate::linux::spawn::{
 };
 use crate::ports::Held as _;
 use crate::service::desk::Desk;
-use crate::store::start::{self, Identity, Start};
+use crate::store::start::{self, Identity, Start, Unit};
+use crate::systemd::scopes::NoScope;
 
 /// What a start needs of the daemon.
 #[derive(Clone)]
@@ -36,6 +38,10 @@ pub struct Starter {
     pub bus_address: String,
     /// This boot.
     pub epoch: Epoch,
+    /// What makes scopes, where systemd is the manager.
+    pub scopes: Option<ScopeMaker>,
+    /// Whether there is a journal for the output of workers.
+    pub has_journal: bool,
 }
 
 /// A process of a run, held, and what proves it.
@@ -63,6 +69,9 @@ pub enum Started {
     Nothing,
 }
 
+/// What makes a scope, and which.
+type Scoped<'own> = (&'own ScopeMaker, Wanted);
+
 /// Why there is no child.
 enum Failed {
     /// The task's matter.
@@ -77,13 +86,17 @@ impl Starter {
     /// Starts one claim.
     pub async fn start(&self, start: Start) -> Started {
         let run = start.run;
-        let (uid, launched) = match self.launch(start).await {
+        let made = match self.scope_of(&start) {
+            Ok(scope) => self.make(start, scope).await,
+            Err(failed) => Err(failed),
+        };
+        let (uid, launched, unit) = match made {
             Ok(made) => made,
             Err(failed) => return self.not_started(run, failed).await,
         };
         let worker = self.proven(launched.command);
         let supervisor = self.proven(launched.supervisor);
-        match self.identify(run, &worker, &supervisor, uid).await {
+        match self.identify(run, &worker, &supervisor, uid, unit).await {
             Ok(true) => {}
             Ok(false) => return Started::Shut { worker, supervisor },
             Err(error) => {
@@ -98,15 +111,73 @@ impl Starter {
         Started::Running { worker, supervisor }
     }
 
+    /// Up to the gate, and into its scope where it has one.
+    async fn make(
+        &self,
+        start: Start,
+        scope: Option<Scoped<'_>>,
+    ) -> Result<(Uid, Launched, Option<Unit>), Failed> {
+        let (uid, launched) = self.launch(start, scope.as_ref().map(|(_, wanted)| wanted.clone())).await?;
+        let Some((maker, wanted)) = scope else {
+            return Ok((uid, launched, None));
+        };
+        match maker.make(&wanted, &launched).await {
+            Ok(unit) => Ok((uid, launched, Some(unit))),
+            Err(no_scope) => {
+                self.abandon(launched).await;
+                Err(match no_scope {
+                    NoScope::Refused(_) => Failed::Task(no_scope.to_string()),
+                    NoScope::BusLost | NoScope::Host(_) => Failed::Host(no_scope.to_string()),
+                })
+            }
+        }
+    }
+
+    /// Nothing is stopped by name: the gate closes, and what waits there ends by itself.
+    async fn abandon(&self, launched: Launched) {
+        let launcher = Arc::clone(&self.launcher);
+        let abandoned = tokio::task::spawn_blocking(move || launched.abandon(launcher.host())).await;
+        let error = match abandoned {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(error, "a start that was given up has not ended yet; its gate is closed for good");
+    }
+
+    /// The scope that the task asks for, or that this daemon gives by itself.
+    fn scope_of(&self, start: &Start) -> Result<Option<Scoped<'_>>, Failed> {
+        let program = &start.spec.program;
+        let policy = self.desk.policy();
+        let maker = match (program.launch.unwrap_or(policy.launch), &self.scopes) {
+            (Launch::Scope, None) => return Err(Failed::Task(NO_SCOPES.to_owned())),
+            (Launch::Direct, _) | (Launch::Auto, None) => {
+                return match program.resources.keys().next() {
+                    Some(resource) => Err(Failed::Task(no_cgroup(*resource))),
+                    None => Ok(None),
+                };
+            }
+            (Launch::Scope | Launch::Auto, Some(maker)) => maker,
+        };
+        let grace_ms = start.spec.stop_grace_ms.unwrap_or(policy.stop_grace_ms);
+        Ok(Some((maker, Wanted::of(start, grace_ms))))
+    }
+
+    /// Whether what is started by default can be started now.
+    pub fn can_start(&self) -> bool {
+        let is_direct = self.desk.policy().launch == Launch::Direct;
+        self.scopes.as_ref().is_none_or(|maker| is_direct || maker.scopes.is_there())
+    }
+
     /// The name service and the child are waited for where that holds up nobody else.
-    async fn launch(&self, start: Start) -> Result<(Uid, Launched), Failed> {
+    async fn launch(&self, start: Start, scope: Option<Wanted>) -> Result<(Uid, Launched), Failed> {
         let starter = self.clone();
-        let made = tokio::task::spawn_blocking(move || starter.launch_here(start)).await;
+        let made = tokio::task::spawn_blocking(move || starter.launch_here(start, scope.as_ref())).await;
         made.unwrap_or_else(|error| Err(Failed::Host(in_full(&error))))
     }
 
-    fn launch_here(&self, start: Start) -> Result<(Uid, Launched), Failed> {
-        let spec = self.launch_spec(start)?;
+    fn launch_here(&self, start: Start, scope: Option<&Wanted>) -> Result<(Uid, Launched), Failed> {
+        let spec = self.launch_spec(start, scope)?;
         let uid = spec.credentials.as_ref().map_or(self.own_uid, |credentials| credentials.uid);
         match launch(&self.launcher, &spec) {
             Ok(launched) => Ok((uid, launched)),
@@ -132,6 +203,7 @@ impl Starter {
         worker: &Proven,
         supervisor: &Proven,
         uid: Uid,
+        unit: Option<Unit>,
     ) -> Result<bool, Error> {
         if !matches!((&worker.1, &supervisor.1), (Stored::Proven(_), Stored::Proven(_))) {
             return Ok(false);
@@ -143,7 +215,7 @@ impl Starter {
             supervisor_pid: i64::from(supervisor.0.pid().get()),
             supervisor: supervisor.1.clone(),
             uid,
-            unit: None,
+            unit,
         };
         let work = move |tx: &mut crate::store::Tx<'_>| {
             let open = start::identify(tx, run, &identity, &when)?;
@@ -171,17 +243,9 @@ impl Starter {
         Started::Nothing
     }
 
-    fn launch_spec(&self, start: Start) -> Result<LaunchSpec, Failed> {
+    fn launch_spec(&self, start: Start, scope: Option<&Wanted>) -> Result<LaunchSpec, Failed> {
         let program = &start.spec.program;
-        if let Some(resource) = program.resources.keys().next() {
-            return Err(Failed::Task(no_cgroup(*resource)));
-        }
-        if program.launch.unwrap_or(self.desk.policy().launch) == Launch::Scope {
-            return Err(Failed::Task(NO_SCOPES.to_owned()));
-        }
-        if program.output == Some(Output::Journal) {
-            return Err(Failed::Task(NO_JOURNAL.to_owned()));
-        }
+        let output = self.output(&start, scope)?;
         let account = account::find(start.owner_uid, program.user.as_deref(), program.group.as_deref());
         let account = account.map_err(|error| match error {
             NoAccount::User(_) | NoAccount::Group(_) => Failed::Task(error.to_string()),
@@ -205,12 +269,24 @@ impl Starter {
             nice: program.nice,
             no_new_privileges: false,
             record: self.state.record(start.run, &start.nonce),
-            output: OutputTo::File {
-                path: self.state.output(start.run),
-                cap_bytes: limits::OUTPUT_FILE_BYTES,
-            },
+            output,
             argv: start.spec.program.command,
             nonce: start.nonce,
+        })
+    }
+
+    /// To the journal from a scope, where its lines are found by the unit; to a file from elsewhere.
+    fn output(&self, start: &Start, scope: Option<&Wanted>) -> Result<OutputTo, Failed> {
+        let by_itself = if scope.is_some() && self.has_journal { Output::Journal } else { Output::File };
+        Ok(match start.spec.program.output.unwrap_or(by_itself) {
+            Output::Journal if !self.has_journal => return Err(Failed::Task(NO_JOURNAL.to_owned())),
+            Output::Journal => OutputTo::Journal {
+                identifier: format!("tenured-{}", start.task),
+                unit: scope.map(|scope| scope.unit().to_owned()),
+            },
+            Output::File => {
+                OutputTo::File { path: self.state.output(start.run), cap_bytes: limits::OUTPUT_FILE_BYTES }
+            }
         })
     }
 
@@ -245,8 +321,8 @@ impl Starter {
     }
 }
 
-const NO_SCOPES: &str = "this daemon starts no scopes; use Launch=direct or Launch=auto";
-const NO_JOURNAL: &str = "this daemon writes no output to the journal; use Output=file";
+const NO_SCOPES: &str = "this daemon starts no scopes, since systemd is not the manager it could ask on its bus; use Launch=direct or Launch=auto";
+const NO_JOURNAL: &str = "there is no journal on this host; use Output=file";
 
 fn no_cgroup(resource: Resource) -> String {
     format!(

@@ -7,6 +7,7 @@
 pub mod account;
 pub mod alarm;
 pub mod carriers;
+pub mod cgroup;
 pub mod clock;
 pub mod deadline;
 pub mod directories;

@@ -11,7 +11,7 @@ use crate::core::fault::Error;
 use crate::core::fingerprint::{Cell, Epoch, Stored};
 use crate::core::ids::{BootId, Nonce, RunId, TaskId, Uid};
 use crate::core::retry::Outcome;
-use crate::core::row::{ClaimRow, RunPart, RunStage, TaskPart};
+use crate::core::row::{Cgroup, ClaimRow, RunPart, RunStage, TaskPart};
 use crate::core::spec::Patch;
 use crate::core::state::Status;
 use crate::core::time::MonoMs;
@@ -31,7 +31,8 @@ macro_rules! columns {
          r.run, r.task, r.claimant, ifnull(r.registered_uid, r.claimant_uid), r.lease_expires_ms, r.epoch, r.boot, r.worker_pid,
          r.worker_fingerprint, r.supervisor_pid, r.supervisor_fingerprint, r.nonce, r.launched, r.unit, r.stage,
          r.stop_cause, r.stop_urgency, r.started_ms, r.claimed_ms, r.progress_ms, r.term_ms, r.kill_ms,
-         r.leader_gone_ms, r.ended_usec, r.outcome, r.survivor, r.held, r.version, r.lease_ms, ",
+         r.leader_gone_ms, r.ended_usec, r.outcome, r.survivor, r.held, r.version, r.lease_ms,
+         r.cgroup_path, r.cgroup_id, r.invocation, ",
         $open_runs)
     };
 }
@@ -168,7 +169,7 @@ fn claim(
     if let (Some(task), Some(lease_ms)) = (&mut task, claim_lease_ms) {
         task.lease_ms = Some(lease_ms);
     }
-    Ok(ClaimRow { task, run: run(row, epochs)?, open_runs: row.get(40)? })
+    Ok(ClaimRow { task, run: run(row, epochs)?, open_runs: row.get(43)? })
 }
 
 fn task(row: &Row<'_>, defaults: &HashMap<String, Patch>) -> rusqlite::Result<Option<TaskPart>> {
@@ -223,6 +224,7 @@ fn run(row: &Row<'_>, epochs: &mut Epochs) -> rusqlite::Result<Option<RunPart>> 
         launched: lax(23)? == Some(1) || nonce.is_some(),
         nonce,
         unit: text(row, 24)?,
+        cgroup: cgroup(row)?,
         stage,
         stop_cause: word(row, 26)?.and_then(|word| StopCause::parse(&word)),
         stop_urgency: urgency(lax(27)?),
@@ -238,6 +240,13 @@ fn run(row: &Row<'_>, epochs: &mut Epochs) -> rusqlite::Result<Option<RunPart>> 
         held: text(row, 37)?,
         version: lax(38)?.unwrap_or(0),
     }))
+}
+
+/// All of it or nothing: what was not stored whole cannot be matched.
+fn cgroup(row: &Row<'_>) -> rusqlite::Result<Option<Cgroup>> {
+    let id = row.get::<_, Lax>(41)?.0.and_then(|id| u64::try_from(id).ok());
+    let (path, invocation) = (text(row, 40)?, text(row, 42)?);
+    Ok(path.zip(id).zip(invocation).map(|((path, id), invocation)| Cgroup { path, id, invocation }))
 }
 
 fn text(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<String>> {

@@ -10,7 +10,7 @@ use crate::core::fingerprint::Stored;
 use crate::core::ids::{Nonce, RunId, TaskId, Uid};
 use crate::core::plan::Basis;
 use crate::core::retry::Outcome;
-use crate::core::row::{ClaimRow, RunStage};
+use crate::core::row::{Cgroup, ClaimRow, RunStage};
 use crate::core::spec::TaskSpec;
 use crate::core::view::Change;
 use crate::store::back_off::{HostBackOff, back_off_host, end_back_offs};
@@ -65,12 +65,8 @@ pub struct Identity {
 pub struct Unit {
     /// `tenured-<task>-run-<run>-<nonce>.scope`.
     pub name: String,
-    /// systemd's InvocationID, hexadecimal.
-    pub invocation: String,
-    /// Its cgroup below the root of the hierarchy.
-    pub cgroup_path: String,
-    /// The cgroup's inode.
-    pub cgroup_id: u64,
+    /// Its cgroup.
+    pub cgroup: Cgroup,
 }
 
 /// `todo` to `ready` where parents and time are satisfied, and back-offs that are over. At most
@@ -217,9 +213,9 @@ pub fn identify(tx: &mut Tx<'_>, run: RunId, identity: &Identity, when: &When) -
             identity.supervisor.cell(),
             identity.uid,
             unit.map(|unit| unit.name.as_str()),
-            unit.map(|unit| unit.invocation.as_str()),
-            unit.map(|unit| unit.cgroup_path.as_str()),
-            unit.map(|unit| unit.cgroup_id.to_string()),
+            unit.map(|unit| unit.cgroup.invocation.as_str()),
+            unit.map(|unit| unit.cgroup.path.as_str()),
+            unit.map(|unit| unit.cgroup.id.to_string()),
         ],
     )?;
     if written == 0 {

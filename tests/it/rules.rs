@@ -71,10 +71,12 @@ const TABLE: &[Allowed] = &[
         module: "systemd",
         modules: &["core", "ports", "systemd"],
         crates: &[
+            "futures_util",
             "nix",
             "rustix",
             "sd_notify",
             "serde",
+            "tempfile",
             "thiserror",
             "tokio",
             "tracing",

@@ -1,0 +1,515 @@
+//! Transient scopes: asks the service manager to put processes that wait at their gate into a unit of
+//! their own.
+//!
+//! Owns one connection to the manager's bus and its JobRemoved signals; always drained, since an unpolled
+//! stream holds up every call of its connection. A job's result only wakes the one who waits: whether the
+//! processes are in their scope is for the kernel to say, because a job is called done for zombies too, and
+//! a manager that is executed anew in the middle forgets to answer. Never stops, kills or resets a unit.
+//!
+//! Source: org.freedesktop.systemd1(5) StartTransientUnit, JobRemoved; systemd.resource-control(5). Of the
+//! abilities that came later than systemd 252 each is tried, and left out where it is refused by name.
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroUsize;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout, timeout_at};
+use zbus::connection::Builder;
+use zbus::fdo::DBusProxy;
+use zbus::{Connection, DBusError as _, Fd, MatchRule, MessageStream, Variant};
+
+use crate::core::ids::Pid;
+use crate::core::spec::Resource;
+
+const MANAGER: &str = "org.freedesktop.systemd1";
+const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
+const MANAGER_INTERFACE: &str = "org.freedesktop.systemd1.Manager";
+
+/// How long the manager may take from the call until the processes are in their scope.
+const START: Duration = Duration::from_secs(10);
+/// How long the bus may take to let us in.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Between two looks at the processes while the manager has not said anything.
+const LOOK: Duration = Duration::from_millis(100);
+/// A call whose answer was lost is made again after this; a second unit of one name cannot be made.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// First and longest pause before the bus is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Signals that wait for us at most; the bus holds what is more.
+const SIGNALS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1_023);
+
+/// A scope to be made.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// A name that never comes again.
+    pub unit: String,
+    /// The slice it is in.
+    pub slice: String,
+    /// A line for people.
+    pub description: String,
+    /// How long the manager waits between TERM and KILL when the host goes down, microseconds.
+    pub stop_usec: u64,
+    /// Its limits, under systemd's names and units.
+    pub resources: BTreeMap<Resource, u64>,
+}
+
+/// A process for the scope: its number, and what holds it.
+#[derive(Clone, Copy, Debug)]
+pub struct Member<'fd> {
+    /// Its number, for a manager that knows no pidfds.
+    pub pid: Pid,
+    /// Its pidfd.
+    pub fd: BorrowedFd<'fd>,
+}
+
+/// Why there is no scope.
+#[derive(Debug, thiserror::Error)]
+pub enum NoScope {
+    /// What the task asks for is refused by the manager; the task's own matter.
+    #[error("systemd refuses the scope: {0}")]
+    Refused(String),
+    /// The bus is away: nothing can be started until it is back.
+    #[error("the bus is away, and with it the way to systemd")]
+    BusLost,
+    /// The host's matter.
+    #[error("systemd did not make the scope: {0}")]
+    Host(String),
+}
+
+/// Abilities that an older manager may not have.
+#[derive(Debug, Default)]
+struct Lacking {
+    /// `PIDFDs` of a scope; since 255.
+    pidfds: AtomicBool,
+    /// `OOMPolicy` of a scope; since 253.
+    oom_policy: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    address: String,
+    /// Our own unit: scopes are ordered after it, so that a shutdown ends them first.
+    own_unit: Option<String>,
+    /// Whether the manager knows us as ready: until then a job that is ordered after us would wait for ever.
+    is_ready: AtomicBool,
+    lacking: Lacking,
+    waiting: Mutex<HashMap<String, Arc<Waiter>>>,
+    link: watch::Sender<Option<Connection>>,
+}
+
+/// Who waits for the job of one unit.
+#[derive(Debug, Default)]
+struct Waiter {
+    result: Mutex<Option<String>>,
+    woken: Notify,
+}
+
+impl Waiter {
+    fn result(&self) -> Option<String> {
+        self.result.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Scopes {
+    inner: Arc<Inner>,
+}
+
+/// What was found on the bus at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manager {
+    /// It is there.
+    There,
+    /// The bus is there, and no manager on it.
+    Absent,
+    /// The bus could not be asked.
+    Unknown,
+}
+
+impl Scopes {
+    /// By the manager on the bus at this address.
+    pub fn new(address: String, own_unit: Option<String>) -> Self {
+        let inner = Inner {
+            address,
+            own_unit,
+            is_ready: AtomicBool::new(false),
+            lacking: Lacking::default(),
+            waiting: Mutex::default(),
+            link: watch::Sender::new(None),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Looks whether there is a manager, and keeps the connection for [`Scopes::stay`].
+    pub async fn look(&self) -> Manager {
+        let Ok(Ok(connection)) = timeout(CONNECT, self.connect()).await else {
+            return Manager::Unknown;
+        };
+        let owned = async {
+            let bus = DBusProxy::new(&connection).await?;
+            bus.name_has_owner(MANAGER.try_into()?).await.map_err(zbus::Error::from)
+        };
+        match owned.await {
+            Ok(true) => {
+                self.inner.link.send_replace(Some(connection));
+                Manager::There
+            }
+            Ok(false) => Manager::Absent,
+            Err(_) => Manager::Unknown,
+        }
+    }
+
+    /// The manager knows from now on that the daemon is ready.
+    pub fn ready(&self) {
+        self.inner.is_ready.store(true, Ordering::Release);
+    }
+
+    /// Whether scopes can be made now.
+    pub fn is_there(&self) -> bool {
+        self.inner.link.borrow().is_some()
+    }
+
+    /// Calls `back` whenever the way to the manager is there again; never returns.
+    pub async fn on_return(self, back: impl Fn()) {
+        let mut link = self.inner.link.subscribe();
+        while link.changed().await.is_ok() {
+            if link.borrow_and_update().is_some() {
+                back();
+            }
+        }
+    }
+
+    async fn connect(&self) -> zbus::Result<Connection> {
+        Builder::address(self.inner.address.as_str()).method_timeout(START).build().await
+    }
+
+    /// Keeps the connection, and makes it anew whenever it is lost; never returns.
+    pub async fn stay(self) {
+        let mut pause = PAUSE;
+        loop {
+            let kept = self.inner.link.borrow().clone();
+            let connection = match kept {
+                Some(connection) => Ok(connection),
+                None => match timeout(CONNECT, self.connect()).await {
+                    Ok(made) => made,
+                    Err(_) => Err(zbus::Error::Failure("it does not answer".to_owned())),
+                },
+            };
+            let ended = match connection {
+                Ok(connection) => self.follow(connection).await,
+                Err(error) => Err(error),
+            };
+            if self.inner.link.send_replace(None).is_some() {
+                pause = PAUSE;
+                let why = ended.err().map_or_else(|| "it was closed".to_owned(), |error| error.to_string());
+                tracing::warn!(
+                    why,
+                    "lost the bus to systemd; no scope is started until it is back, what runs is looked after"
+                );
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Hands the results of jobs to those who wait, until the connection ends.
+    async fn follow(&self, connection: Connection) -> zbus::Result<()> {
+        let rule = MatchRule::builder()
+            .msg_type(zbus::message::Type::Signal)
+            .sender(MANAGER)
+            .interface(MANAGER_INTERFACE)
+            .member("JobRemoved")
+            .build()?;
+        let mut signals = MessageStream::for_match_rule(rule, &connection, Some(SIGNALS)).await?;
+        self.inner.link.send_replace(Some(connection));
+        while let Some(signal) = signals.next().await {
+            let signal = signal?;
+            let body = signal.body();
+            // The id, the path of the job, the unit, the result.
+            if let Ok((_, _, unit, result)) = body.deserialize::<(u32, zbus::ObjectPath<'_>, &str, &str)>() {
+                self.tell(unit, result);
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, unit: &str, result: &str) {
+        let waiting = self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waiter) = waiting.get(unit) {
+            *waiter.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result.to_owned());
+            waiter.woken.notify_one();
+        }
+    }
+
+    /// Makes a scope of these processes, and returns once `is_in` says that they are in it.
+    ///
+    /// # Errors
+    /// [`NoScope`]. The scope may have been made all the same: it is empty once its processes have ended, and
+    /// the manager forgets it then.
+    pub async fn start(
+        &self,
+        scope: &Scope,
+        members: &[Member<'_>],
+        is_in: impl Fn() -> bool + Send,
+    ) -> Result<(), NoScope> {
+        let waiter = Arc::new(Waiter::default());
+        let waits = Waits { inner: &self.inner, unit: &scope.unit };
+        waits.register(&waiter);
+        let deadline = Instant::now() + START;
+        let mut asked = Asked::Not;
+        loop {
+            match asked {
+                Asked::Not => asked = self.ask(scope, members).await?,
+                Asked::Perhaps(since) if since.elapsed() >= ASK_AGAIN => {
+                    asked = match self.ask(scope, members).await {
+                        Err(NoScope::BusLost) => asked,
+                        other => other?,
+                    };
+                }
+                Asked::Perhaps(_) | Asked::Surely => {}
+            }
+            // A result that comes late is no loss: the processes are looked at anyway.
+            let _ = timeout_at(deadline.min(Instant::now() + LOOK), waiter.woken.notified()).await;
+            if is_in() {
+                return Ok(());
+            }
+            if let Some(result) = waiter.result()
+                && result != "done"
+            {
+                return Err(NoScope::Host(format!("its job ended as {result}")));
+            }
+            if Instant::now() >= deadline {
+                return Err(NoScope::Host(format!("not within {} s", START.as_secs())));
+            }
+        }
+    }
+
+    async fn ask(&self, scope: &Scope, members: &[Member<'_>]) -> Result<Asked, NoScope> {
+        loop {
+            let Some(connection) = self.inner.link.borrow().clone() else {
+                return Err(NoScope::BusLost);
+            };
+            let properties = self.properties(scope, members);
+            let aux: Vec<(&str, Vec<(&str, Variant<'_>)>)> = Vec::new();
+            let body = (scope.unit.as_str(), "fail", properties, aux);
+            let call = connection.call_method(
+                Some(MANAGER),
+                MANAGER_PATH,
+                Some(MANAGER_INTERFACE),
+                "StartTransientUnit",
+                &body,
+            );
+            let Err(error) = call.await else {
+                return Ok(Asked::Surely);
+            };
+            match Refusal::of(&error) {
+                Refusal::Unanswered => return Ok(Asked::Perhaps(Instant::now())),
+                Refusal::Exists => return Ok(Asked::Surely),
+                Refusal::Property(text) if self.does_without(&text) => {}
+                Refusal::Property(text) => return Err(NoScope::Refused(text)),
+                Refusal::Other(text) => return Err(NoScope::Host(text)),
+            }
+        }
+    }
+
+    /// Leaves out an ability that the manager refuses by name; says whether there was one.
+    fn does_without(&self, text: &str) -> bool {
+        let lacking = &self.inner.lacking;
+        let abilities = [("PIDFDs", &lacking.pidfds), ("OOMPolicy", &lacking.oom_policy)];
+        let refused = abilities.into_iter().find(|(name, _)| text.contains(name));
+        refused.is_some_and(|(_, lacks)| !lacks.swap(true, Ordering::AcqRel))
+    }
+
+    fn properties<'v>(&self, scope: &'v Scope, members: &[Member<'v>]) -> Vec<(&'static str, Variant<'v>)> {
+        let lacks = |ability: &AtomicBool| ability.load(Ordering::Acquire);
+        let mut properties: Vec<(&'static str, Variant<'v>)> = vec![
+            ("Description", Variant::from(scope.description.as_str())),
+            ("Slice", Variant::from(scope.slice.as_str())),
+            ("CollectMode", Variant::from("inactive-or-failed")),
+            ("TimeoutStopUSec", Variant::from(scope.stop_usec)),
+        ];
+        if lacks(&self.inner.lacking.pidfds) {
+            let pids: Vec<u32> = members.iter().map(|member| member.pid.get().unsigned_abs()).collect();
+            properties.push(("PIDs", Variant::from(pids)));
+        } else {
+            let fds: Vec<Fd<'v>> = members.iter().map(|member| Fd::from(member.fd)).collect();
+            properties.push(("PIDFDs", Variant::from(fds)));
+        }
+        if !lacks(&self.inner.lacking.oom_policy) {
+            // The kernel's kill is the worker's end; the manager's stop would take its supervisor too.
+            properties.push(("OOMPolicy", Variant::from("continue")));
+        }
+        if let Some(unit) =
+            self.inner.own_unit.as_ref().filter(|_| self.inner.is_ready.load(Ordering::Acquire))
+        {
+            properties.push(("After", Variant::from(vec![unit.clone()])));
+        }
+        properties.extend(scope.resources.iter().map(|(name, value)| (name.word(), Variant::from(*value))));
+        properties
+    }
+
+    /// The InvocationID of a unit, hexadecimal, for a manager that does not write it on the cgroup.
+    ///
+    /// # Errors
+    /// [`NoScope`].
+    pub async fn invocation(&self, unit: &str) -> Result<String, NoScope> {
+        let Some(connection) = self.inner.link.borrow().clone() else {
+            return Err(NoScope::BusLost);
+        };
+        let asked = async {
+            let reply = connection
+                .call_method(Some(MANAGER), MANAGER_PATH, Some(MANAGER_INTERFACE), "GetUnit", &unit)
+                .await?;
+            let body = reply.body();
+            let path: zbus::ObjectPath<'_> = body.deserialize()?;
+            let name = ("org.freedesktop.systemd1.Unit", "InvocationID");
+            let properties = Some("org.freedesktop.DBus.Properties");
+            let reply = connection.call_method(Some(MANAGER), &path, properties, "Get", &name).await?;
+            let body = reply.body();
+            let value: Variant<'_> = body.deserialize()?;
+            Vec::<u8>::try_from(value)
+        };
+        let bytes: zbus::Result<Vec<u8>> = asked.await;
+        let bytes = bytes.map_err(|error| NoScope::Host(error.to_string()))?;
+        if bytes.is_empty() {
+            return Err(NoScope::Host(format!("{unit} has no invocation")));
+        }
+        Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+/// Whether the manager was asked.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Not,
+    /// The answer was lost.
+    Perhaps(Instant),
+    Surely,
+}
+
+/// One who waits, until it is dropped.
+struct Waits<'own> {
+    inner: &'own Inner,
+    unit: &'own str,
+}
+
+impl Waits<'_> {
+    fn register(&self, waiter: &Arc<Waiter>) {
+        let mut waiting = self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.insert(self.unit.to_owned(), Arc::clone(waiter));
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(self.unit);
+    }
+}
+
+/// What an error of StartTransientUnit means.
+#[derive(Debug, PartialEq, Eq)]
+enum Refusal {
+    /// The manager may have heard it: it went away, or was executed anew.
+    Unanswered,
+    /// There is a unit of this name: an earlier call was heard.
+    Exists,
+    /// A property is unknown, or its value is.
+    Property(String),
+    /// Anything else.
+    Other(String),
+}
+
+impl Refusal {
+    fn of(error: &zbus::Error) -> Self {
+        let (name, text) = match error {
+            zbus::Error::MethodError(name, text, _) => (name.to_string(), text.clone().unwrap_or_default()),
+            zbus::Error::FDO(error) => {
+                (error.name().to_string(), error.description().unwrap_or_default().to_owned())
+            }
+            zbus::Error::InputOutput(_) => return Self::Unanswered,
+            other => return Self::Other(other.to_string()),
+        };
+        Self::by_name(&name, text)
+    }
+
+    fn by_name(name: &str, text: String) -> Self {
+        let last = name.rsplit('.').next().unwrap_or(name);
+        match last {
+            "NoReply" | "Disconnected" | "Timeout" | "TimedOut" | "NameHasNoOwner" | "ServiceUnknown" => {
+                Self::Unanswered
+            }
+            "UnitExists" => Self::Exists,
+            "PropertyReadOnly" | "UnknownProperty" | "InvalidArgs" => Self::Property(text),
+            _ => Self::Other(format!("{last}: {text}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scopes() -> Scopes {
+        Scopes::new("unix:path=/nowhere".to_owned(), Some("tenured.service".to_owned()))
+    }
+
+    fn scope() -> Scope {
+        Scope {
+            unit: "tenured-1-run-2-x.scope".to_owned(),
+            slice: "tenured-default.slice".to_owned(),
+            description: "Task 1".to_owned(),
+            stop_usec: 10,
+            resources: BTreeMap::from([(Resource::MemoryMax, 5)]),
+        }
+    }
+
+    fn names(scopes: &Scopes) -> Vec<&'static str> {
+        scopes.properties(&scope(), &[]).into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn an_older_manager_is_asked_without_what_it_refuses_by_name() {
+        let scopes = scopes();
+        let text = |name| format!("Cannot set property {name}, or unknown property.");
+        assert!(names(&scopes).contains(&"PIDFDs") && names(&scopes).contains(&"OOMPolicy"));
+        assert!(scopes.does_without(&text("PIDFDs")));
+        assert!(!scopes.does_without(&text("PIDFDs")), "it is left out already: that is no way on");
+        assert!(names(&scopes).contains(&"PIDs") && !names(&scopes).contains(&"PIDFDs"));
+        assert!(scopes.does_without(&text("OOMPolicy")));
+        assert!(!names(&scopes).contains(&"OOMPolicy"));
+        assert!(!scopes.does_without(&text("MemoryMax")), "what the task asks for is never left out");
+    }
+
+    #[test]
+    fn it_is_ordered_after_us_only_once_we_are_ready() {
+        let scopes = scopes();
+        assert!(!names(&scopes).contains(&"After"));
+        scopes.ready();
+        assert!(names(&scopes).contains(&"After"));
+    }
+
+    #[test]
+    fn an_answer_that_was_lost_is_no_refusal() {
+        let by_name = |name: &str| Refusal::by_name(name, "why".to_owned());
+        assert_eq!(by_name("org.freedesktop.DBus.Error.NoReply"), Refusal::Unanswered);
+        assert_eq!(by_name("org.freedesktop.systemd1.UnitExists"), Refusal::Exists);
+        assert_eq!(by_name("org.freedesktop.DBus.Error.InvalidArgs"), Refusal::Property("why".to_owned()));
+        assert_eq!(
+            by_name("org.freedesktop.systemd1.NoSuchUnit"),
+            Refusal::Other("NoSuchUnit: why".to_owned())
+        );
+    }
+
+    #[tokio::test]
+    async fn without_a_bus_it_says_so_at_once() {
+        let refused = scopes().start(&scope(), &[], || true).await;
+        assert!(matches!(refused, Err(NoScope::BusLost)));
+    }
+}
