@@ -125,7 +125,7 @@ pub trait Cgroups: Send + Sync {
     ///
     /// # Errors
     /// What the kernel said.
-    fn kill(&self, cgroup: &Cgroup) -> std::io::Result<bool>;
+    fn kill_all(&self, cgroup: &Cgroup) -> std::io::Result<bool>;
 }
 
 /// The exit records of the state directory.

@@ -133,7 +133,7 @@ impl Cgroups for Model {
         Ok(Vec::new())
     }
 
-    fn kill(&self, cgroup: &Cgroup) -> io::Result<bool> {
+    fn kill_all(&self, cgroup: &Cgroup) -> io::Result<bool> {
         Ok(self.populated.lock().unwrap().remove(&cgroup.id))
     }
 }

@@ -101,7 +101,7 @@ impl Engine {
 
     /// Everything in it at once, whoever forks how fast.
     fn kill_scope(&self, cgroup: &Cgroup) -> io::Result<Option<Sent>> {
-        let was_there = self.observer.cgroups().kill(cgroup)?;
+        let was_there = self.observer.cgroups().kill_all(cgroup)?;
         Ok(was_there.then_some(Sent { signal: SIGKILL, pid: 0, proof: "cgroup" }))
     }
 
@@ -110,7 +110,7 @@ impl Engine {
     pub(super) fn kill_rest(&mut self, judged: &[Judged], now: MonoMs) {
         for run in judged.iter().filter_map(|judged| overdue(judged, now)) {
             let Some(cgroup) = &run.cgroup else { continue };
-            match self.observer.cgroups().kill(cgroup) {
+            match self.observer.cgroups().kill_all(cgroup) {
                 Ok(true) => tracing::debug!(TENURED_RUN = run.run.get(), "killed what was left in the scope"),
                 Ok(false) => {}
                 Err(error) => {

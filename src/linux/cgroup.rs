@@ -179,7 +179,7 @@ impl Cgroups for HostCgroups {
             .collect())
     }
 
-    fn kill(&self, cgroup: &Cgroup) -> io::Result<bool> {
+    fn kill_all(&self, cgroup: &Cgroup) -> io::Result<bool> {
         let Some(directory) = self.open_stored(cgroup)? else {
             return Ok(false);
         };
@@ -295,11 +295,11 @@ mod tests {
         std::fs::write(root.path().join("a.scope/cgroup.kill"), "").unwrap();
         let found = host.find("/a.scope").unwrap();
         assert!(host.is_populated(&stored("/a.scope", found.id)).unwrap());
-        assert!(host.kill(&stored("/a.scope", found.id)).unwrap());
+        assert!(host.kill_all(&stored("/a.scope", found.id)).unwrap());
         assert_eq!(std::fs::read(root.path().join("a.scope/cgroup.kill")).unwrap(), b"1");
         std::fs::write(root.path().join("a.scope/cgroup.kill"), "").unwrap();
         for other in [stored("/a.scope", found.id + 1), stored("/b.scope", found.id)] {
-            assert!(!host.is_populated(&other).unwrap() && !host.kill(&other).unwrap());
+            assert!(!host.is_populated(&other).unwrap() && !host.kill_all(&other).unwrap());
         }
         assert_eq!(std::fs::read(root.path().join("a.scope/cgroup.kill")).unwrap(), b"");
         let missing = host.not_kept("/a.scope", [Resource::MemoryMax]).unwrap();
