@@ -423,8 +423,17 @@ fn promise_09_c32_a_word_that_races_with_the_sweep_stands_or_is_refused_never_ha
 
 #[test]
 fn promise_10_workers_outlive_the_daemon_and_every_end_is_recorded_once() {
-    let mut host =
-        Host::start_with(Setup { config: format!("{QUIET}max_running = 0\n"), ..Setup::default() });
+    workers_outlive(Setup::default());
+}
+
+#[test]
+fn promise_10_also_where_a_launcher_has_started_them_and_is_killed_too() {
+    workers_outlive(Setup { with_launcher: true, ..Setup::default() });
+}
+
+fn workers_outlive(setup: Setup) {
+    let with_launcher = setup.with_launcher;
+    let mut host = Host::start_with(Setup { config: format!("{QUIET}max_running = 0\n"), ..setup });
     let client = host.client();
     let gates = ["later", "away", "killed"].map(|name| host.fifo(name));
     let tasks: Vec<u64> = gates
@@ -440,6 +449,9 @@ fn promise_10_workers_outlive_the_daemon_and_every_end_is_recorded_once() {
     drop(client);
 
     host.kill();
+    if with_launcher {
+        host.restart_launcher_hard();
+    }
     assert!(pids.iter().all(|pid| kernel::lives(*pid)), "workers outlive their daemon");
     host.open_fifo(&gates[1]);
     eventually("the second worker to end while nobody looks", || {

@@ -15,10 +15,19 @@ const MOMENTS: [&str; 3] = [
 
 #[test]
 fn c24_killed_between_claim_and_gate_the_daemon_leaves_nothing_unrecorded_and_nothing_twice() {
+    killed_between_claim_and_gate(false);
+}
+
+#[test]
+fn c24_the_same_where_a_launcher_starts_them_and_is_killed_as_often() {
+    killed_between_claim_and_gate(true);
+}
+
+fn killed_between_claim_and_gate(with_launcher: bool) {
     const KILLS: u64 = 24;
     const TASKS_PER_KILL: u64 = 4;
     let config = format!("{QUIET}max_running = 8\n");
-    let mut host = Host::start_with(Setup { config, with_bus: false, ..Setup::default() });
+    let mut host = Host::start_with(Setup { config, with_bus: false, with_launcher, ..Setup::default() });
     let trace = host.path("trace");
     let script = format!(
         "echo $TENURED_TASK $TENURED_RUN begin >>{0}; echo $TENURED_TASK $TENURED_RUN end >>{0}",
@@ -41,6 +50,9 @@ fn c24_killed_between_claim_and_gate_the_daemon_leaves_nothing_unrecorded_and_no
             if now >= wanted { Ok(()) } else { Err(format!("{now} of {wanted}")) }
         });
         drop((client, board));
+        if with_launcher {
+            host.restart_launcher_hard();
+        }
         host.restart_hard();
     }
     let client = host.client();

@@ -59,7 +59,15 @@ fn tree_of(host: &Host, run: u64) -> Vec<String> {
 
 #[test]
 fn c15_grandchildren_in_sessions_of_their_own_are_gone_before_the_task_goes_on() {
-    let host = Host::start();
+    grandchildren_are_gone(&Host::start());
+}
+
+#[test]
+fn c15_also_where_a_launcher_has_started_the_worker() {
+    grandchildren_are_gone(&Host::start_with(Setup { with_launcher: true, ..Setup::default() }));
+}
+
+fn grandchildren_are_gone(host: &Host) {
     let client = host.client();
     let script = "trap '' TERM; while :; do setsid sleep 300 & sleep 0.02; done";
     let task = client.create(
@@ -72,11 +80,11 @@ fn c15_grandchildren_in_sessions_of_their_own_are_gone_before_the_task_goes_on()
     host.worker_of(&client, task);
     let run = client.task(task).number("Run").cast_unsigned();
     eventually("some grandchildren", || {
-        let tree = tree_of(&host, run);
+        let tree = tree_of(host, run);
         if tree.len() > 5 { Ok(()) } else { Err(format!("{tree:?}")) }
     });
     client.becomes(task, "blocked");
-    assert_eq!(tree_of(&host, run), [""; 0]);
+    assert_eq!(tree_of(host, run), [""; 0]);
     assert_eq!(client.run(run).text("Outcome"), "timed_out");
 }
 

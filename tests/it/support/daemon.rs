@@ -10,6 +10,7 @@ use super::board::Board;
 use super::bus::PrivateBus;
 use super::client::Client;
 use super::kernel;
+use super::launcher::Launcher;
 use super::wait::eventually;
 
 /// How the host under test is set up.
@@ -18,12 +19,14 @@ pub struct Setup {
     pub with_bus: bool,
     /// `--user`: the session bus.
     pub user: bool,
+    /// Workers are started by a launcher, and not by the daemon itself.
+    pub with_launcher: bool,
     pub config: String,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { with_bus: true, user: !super::is_root(), config: QUIET.to_owned() }
+        Self { with_bus: true, user: !super::is_root(), with_launcher: false, config: QUIET.to_owned() }
     }
 }
 
@@ -35,6 +38,7 @@ pub const QUIET: &str = "[sweep]\ninterval = \"1h\"\n[run]\nlaunch = \"direct\"\
 pub struct Host {
     directory: tempfile::TempDir,
     bus: Option<PrivateBus>,
+    launcher: Option<Launcher>,
     daemon: Option<Child>,
     user: bool,
     wrapped: bool,
@@ -60,7 +64,8 @@ impl Host {
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::write(directory.path().join("tenured.toml"), &setup.config).unwrap();
         let bus = setup.with_bus.then(|| PrivateBus::start(directory.path()));
-        Self { directory, bus, daemon: None, user: setup.user, wrapped: false, lives: 0 }
+        let launcher = setup.with_launcher.then(|| Launcher::start(directory.path()));
+        Self { directory, bus, launcher, daemon: None, user: setup.user, wrapped: false, lives: 0 }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -86,6 +91,9 @@ impl Host {
         command.arg("--config").arg(self.path("tenured.toml"));
         command.arg("--state-dir").arg(state).arg("--runtime-dir").arg(runtime);
         command.env_remove("NOTIFY_SOCKET").env_remove("JOURNAL_STREAM").env_remove("WATCHDOG_USEC");
+        if let Some(launcher) = &self.launcher {
+            command.arg("--launcher").arg(launcher.path());
+        }
         match &self.bus {
             Some(bus) if !self.user => command.env("DBUS_SYSTEM_BUS_ADDRESS", &bus.address),
             Some(bus) => command.arg("--user").env("DBUS_SESSION_BUS_ADDRESS", &bus.address),
@@ -193,6 +201,11 @@ impl Host {
     pub fn restart_hard(&mut self) {
         self.kill();
         self.launch();
+    }
+
+    /// `kill -9` of the launcher, and a new one.
+    pub fn restart_launcher_hard(&mut self) {
+        self.launcher.as_mut().expect("a launcher").restart_hard();
     }
 
     /// Takes from the daemon the room for one more descriptor: whatever it opens now fails with EMFILE.

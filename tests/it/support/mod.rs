@@ -7,6 +7,7 @@ pub mod client;
 pub mod daemon;
 pub mod decoy;
 pub mod kernel;
+pub mod launcher;
 pub mod source;
 pub mod wait;
 
