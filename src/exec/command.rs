@@ -4,7 +4,7 @@
 //! the daemon passes on to the command: not its ids, limits, signal dispositions, descriptors or environment.
 //! Never returns.
 //!
-//! Source: credentials(7), prctl(2) PR_SET_PDEATHSIG, close_range(2), execve(2).
+//! Source: credentials(7), keyctl(2), prctl(2) PR_SET_PDEATHSIG, close_range(2), execve(2).
 
 #![expect(unsafe_code, reason = "signal dispositions and _exit have no safe calls")]
 #![expect(clippy::disallowed_methods, reason = "an adapter: writes its own oom_score_adj")]
@@ -214,6 +214,7 @@ fn take_credentials(wanted: Option<&(u32, u32, Vec<u32>)>) -> io::Result<()> {
         let same = uid == Uid::effective() && uid == Uid::current() && gid == Gid::effective();
         return if same { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EPERM)) };
     }
+    leave_keyring()?;
     let groups: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
     nix::unistd::setgroups(&groups)?;
     nix::unistd::setresgid(gid, gid, gid)?;
@@ -223,6 +224,26 @@ fn take_credentials(wanted: Option<&(u32, u32, Vec<u32>)>) -> io::Result<()> {
         return Err(io::Error::from_raw_os_error(libc::EPERM));
     }
     Ok(())
+}
+
+/// Goes into a session keyring of its own: whoever has one may read and write all that is in it, whatever
+/// their uid, and the one we were started with is root's, or that of the daemon or the launcher, and so of all
+/// its workers. Made as root, because a user may have few keys.
+///
+/// Source: session-keyring(7), keyctl(2) KEYCTL_JOIN_SESSION_KEYRING.
+fn leave_keyring() -> io::Result<()> {
+    const JOIN_SESSION_KEYRING: u32 = 1;
+    // SAFETY: no name is given, so nothing is read or written.
+    let done =
+        unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>()) };
+    if done >= 0 {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        // A kernel without keys, or a container without these calls: then nobody has any.
+        error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => Ok(()),
+        error => Err(error),
+    }
 }
 
 /// Replaces this process. A name with a `/` is a path; any other is looked for in the command's own PATH.

@@ -1,5 +1,7 @@
 //! Starting commands: the gate, the record, and what a command finds around it.
 
+#![expect(unsafe_code, reason = "keyctl has no safe call")]
+
 use std::fs;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
@@ -253,6 +255,28 @@ fn a_command_of_another_user_is_wholly_that_user() {
         "Uid:\t65533\t65533\t65533\t65533\nGid:\t65532\t65532\t65532\t65532\n\
          Groups:\t65530 65531 \nSigIgn:\t0000000000000000\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\nagain\n"
     );
+}
+
+/// Gives this thread, and what it starts, a session keyring; its serial number, as /proc/keys writes it.
+fn join_keyring() -> Option<String> {
+    const JOIN_SESSION_KEYRING: u32 = 1;
+    // SAFETY: no name is given, so nothing is read or written.
+    let serial =
+        unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>()) };
+    (serial > 0).then(|| format!("{serial:08x}"))
+}
+
+#[test]
+fn a_command_shares_no_keyring_with_us() {
+    let Some(ours) = join_keyring().filter(|_| is_root("a_command_shares_no_keyring_with_us")) else {
+        return;
+    };
+    let field = Field::new();
+    let mut spec = field.spec(&["cut", "-d ", "-f1", "/proc/keys"]);
+    spec.credentials = Some(Credentials { uid: 65_533, gid: 65_533, groups: vec![] });
+    assert_eq!(field.run(&spec), End::Exited(Exit::Code(0)));
+    let keys = field.text("7.log");
+    assert!(keys.lines().count() > 0 && !keys.contains(&ours), "ours is {ours}; it sees {keys}");
 }
 
 #[test]
