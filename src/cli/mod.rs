@@ -12,6 +12,7 @@ pub mod embedded;
 pub mod failure;
 pub mod follow;
 pub mod help;
+pub mod journal;
 pub mod json;
 pub mod output;
 pub mod render;

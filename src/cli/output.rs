@@ -1,6 +1,6 @@
 //! A run's output, byte by byte: from its beginning, and as it grows.
 //!
-//! Reads the descriptor that OpenOutput gives. Growth is told by inotify(7); where the file is not ours to
+//! Where it goes to the journal, that is asked. Else reads the descriptor that OpenOutput gives. Growth is told by inotify(7); where the file is not ours to
 //! watch, we look every half second. When the file is full it is put aside and a new one begun: the old one
 //! is read to its end first.
 
@@ -16,7 +16,9 @@ use tokio::net::unix::pipe;
 use crate::bus::proxy::{ManagerProxy, Options};
 use crate::cli::failure::Failure;
 use crate::cli::follow::Follower;
+use crate::cli::journal::Journal;
 use crate::cli::render::aside;
+use crate::cli::row::Fields as _;
 use crate::core::limits::OUTPUT_FILE_BYTES;
 
 /// Where growth is not told, we look for it this often.
@@ -92,17 +94,61 @@ fn watch(file: &File) -> io::Result<pipe::Receiver> {
 
 /// The output of one run.
 #[derive(Debug)]
-pub struct Output {
-    run: u64,
-    part: Part,
+pub enum Output {
+    /// In files.
+    Files(Files),
+    /// In the journal.
+    Journal(Journal),
 }
 
 impl Output {
-    /// Opens it, at its beginning: the part that was put aside first, where there is one.
+    /// Opens it, at its beginning.
     ///
     /// # Errors
     /// Refusals, and where the daemon does not answer.
     pub async fn open(follower: &mut Follower<'_>, run: u64) -> Result<Self, Failure> {
+        match Files::open(follower, run).await {
+            Ok(files) => Ok(Self::Files(files)),
+            Err(refused) if refused.is_named("InvalidArgument") => {
+                let row = follower.ask(async |manager| manager.get_run(run).await).await?;
+                let number = row.number("Task");
+                let task = follower.ask(async |manager| manager.get_task(number).await).await?;
+                Journal::of(&row, &task)?.map(Self::Journal).ok_or(refused)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Waits until there may be more.
+    pub async fn grown(&self) {
+        match self {
+            Self::Files(files) => files.part.grown().await,
+            Self::Journal(journal) => journal.grown().await,
+        }
+    }
+
+    /// Copies what is new to standard output. `ended` says that no more will come.
+    ///
+    /// # Errors
+    /// As [`Output::open`], and where standard output cannot be written.
+    pub async fn pump(&mut self, follower: &mut Follower<'_>, ended: bool) -> Result<(), Failure> {
+        match self {
+            Self::Files(files) => files.pump(follower, ended).await,
+            Self::Journal(journal) => journal.pump(ended).await,
+        }
+    }
+}
+
+/// The output of one run, in one file after the other.
+#[derive(Debug)]
+pub struct Files {
+    run: u64,
+    part: Part,
+}
+
+impl Files {
+    /// The part that was put aside first, where there is one.
+    async fn open(follower: &mut Follower<'_>, run: u64) -> Result<Self, Failure> {
         let current = open_current(follower, run).await?;
         let part = match follower.ask(async |manager| open(manager, run, true).await).await {
             Ok(older) => older,
@@ -111,16 +157,8 @@ impl Output {
         Ok(Self { run, part: Part::new(part) })
     }
 
-    /// Waits until there may be more.
-    pub async fn grown(&self) {
-        self.part.grown().await;
-    }
-
-    /// Copies what is new to standard output, across the files it is in. `ended` says that no more will come.
-    ///
-    /// # Errors
-    /// As [`Output::open`], and where standard output cannot be written.
-    pub async fn pump(&mut self, follower: &mut Follower<'_>, ended: bool) -> Result<(), Failure> {
+    /// Copies what is new, across the files it is in.
+    async fn pump(&mut self, follower: &mut Follower<'_>, ended: bool) -> Result<(), Failure> {
         self.part.pump().await?;
         while ended || self.part.is_nearly_full() {
             let current = Part::new(open_current(follower, self.run).await?);

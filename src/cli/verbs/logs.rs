@@ -84,21 +84,9 @@ async fn show(follower: &mut Follower<'_>, task: u64, logs: &Logs) -> Result<(),
         ));
     }
     for run in runs {
-        let output = Output::open(follower, run).await.map_err(|failure| no_output(failure, task));
-        output?.pump(follower, true).await?;
+        Output::open(follower, run).await?.pump(follower, true).await?;
     }
     Ok(())
-}
-
-/// What to do about a run without output.
-fn no_output(failure: Failure, task: u64) -> Failure {
-    match failure {
-        Failure::Refused { name, what, .. } if name == "InvalidArgument" => {
-            let remedy = format!("Where it goes to the journal, `journalctl -t tenured-{task}` shows it.");
-            Failure::Refused { name, what, remedy }
-        }
-        other => other,
-    }
 }
 
 /// Numbers of a task's runs, the oldest first.
