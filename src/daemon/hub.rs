@@ -26,6 +26,7 @@ pub struct Hints {
 pub struct Hub {
     hints: Arc<Mutex<Hints>>,
     woken: Arc<Notify>,
+    any: Arc<Notify>,
 }
 
 impl Hub {
@@ -49,6 +50,12 @@ impl Hub {
         if wake {
             self.woken.notify_one();
         }
+        self.any.notify_one();
+    }
+
+    /// Woken by every commit, whatever it changed; for one who waits.
+    pub fn any(&self) -> Arc<Notify> {
+        Arc::clone(&self.any)
     }
 
     /// Waits until something has changed, and takes it.

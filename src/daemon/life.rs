@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -14,9 +15,11 @@ use crate::core::view::Outcome;
 use crate::daemon::engine::{Engine, Event};
 use crate::daemon::hub::{Hints, Hub};
 use crate::daemon::starter::in_full;
+use crate::daemon::watchdog::Pulse;
 use crate::linux::alarm::WallAlarm;
+use crate::linux::hang_up;
 use crate::service::types::{Ask, Reply};
-use crate::systemd::notify;
+use crate::systemd::notify::Notifier;
 
 /// Starts under way get this long to come to their end before the daemon ends.
 const LAST_STARTS: Duration = Duration::from_secs(5);
@@ -40,11 +43,14 @@ impl Signals {
     /// # Errors
     /// Where the runtime cannot take signals.
     pub fn listen() -> io::Result<Self> {
-        Ok(Self {
+        let signals = Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
-        })
+        };
+        // One that came while the daemon began is taken now.
+        hang_up::let_through()?;
+        Ok(signals)
     }
 }
 
@@ -62,6 +68,10 @@ pub struct Inputs {
     pub load: Load,
     /// Ends the life: the parent has gone, where the daemon lives for one command.
     pub leave: mpsc::Receiver<()>,
+    /// To the service manager.
+    pub notifier: Notifier,
+    /// Shows that the loop gets on.
+    pub pulse: Arc<Pulse>,
 }
 
 /// What woke the loop.
@@ -86,17 +96,19 @@ pub async fn live(engine: &mut Engine, mut inputs: Inputs) -> io::Result<()> {
         if !due_known {
             due = Some(next_due(engine, &alarm).await);
         }
+        inputs.pulse.rests();
         let woken = wait(&mut inputs, &alarm, due.map(|due| engine.until(due))).await;
+        inputs.pulse.turns();
         due_known = false;
         let done = match woken {
             Woken::Leave => break,
             Woken::Reload(reply) => {
-                reload(engine, &inputs.load, reply).await;
+                reload(engine, &inputs, reply).await;
                 Ok(())
             }
             Woken::Event(event) => engine.handle(event).await,
             Woken::Ask(Ask::Reload(reply)) => {
-                reload(engine, &inputs.load, Some(reply)).await;
+                reload(engine, &inputs, Some(reply)).await;
                 Ok(())
             }
             Woken::Ask(ask) => {
@@ -153,9 +165,9 @@ async fn wait(inputs: &mut Inputs, alarm: &WallAlarm, span: Option<Duration>) ->
 }
 
 /// A bad configuration is refused whole, and the old one stays.
-async fn reload(engine: &mut Engine, load: &Load, reply: Option<Reply<Outcome>>) {
-    notify::reloading(engine.now().0.saturating_mul(1_000));
-    let answer = match load() {
+async fn reload(engine: &mut Engine, inputs: &Inputs, reply: Option<Reply<Outcome>>) {
+    inputs.notifier.reloading();
+    let answer = match (inputs.load)() {
         Ok(policy) => engine.reload(policy).await,
         Err(problem) => Err(crate::core::refusal::Refusal::argument("configuration", problem).into()),
     };
@@ -165,7 +177,7 @@ async fn reload(engine: &mut Engine, load: &Load, reply: Option<Reply<Outcome>>)
             tracing::error!(error = %in_full(error), "the configuration was refused; the old one stays")
         }
     }
-    notify::ready("running");
+    inputs.notifier.reloaded();
     if let Some(reply) = reply {
         // A caller that has gone away needs no answer.
         let _ = reply.send(answer);
@@ -174,7 +186,7 @@ async fn reload(engine: &mut Engine, load: &Load, reply: Option<Reply<Outcome>>)
 
 /// Lets starts under way come to their end, so that no run is left half made without need.
 async fn finish(engine: &mut Engine, inputs: &mut Inputs) {
-    notify::stopping("leaving the workers alone");
+    inputs.notifier.stopping("ending; the workers are left alone");
     engine.stop_starting();
     let last = async {
         while engine.is_starting() {

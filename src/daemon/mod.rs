@@ -13,7 +13,9 @@ pub mod run;
 pub mod scoped;
 pub mod send;
 pub mod starter;
+pub mod status;
 pub mod tidy;
+pub mod watchdog;
 
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
@@ -44,6 +46,8 @@ pub fn main() -> ExitCode {
 }
 
 fn begin(args: &Args) -> Result<(), String> {
+    // Until the loop listens: before that it would end the daemon.
+    crate::linux::hang_up::hold_back().map_err(|error| format!("cannot hold SIGHUP back: {error}"))?;
     let paths = paths(args)?;
     let files = match &args.config {
         Some(file) => Files::Named(file.clone()),

@@ -27,7 +27,9 @@ use crate::daemon::life::{self, Inputs, Load, Signals};
 use crate::daemon::observe::Observer;
 use crate::daemon::scoped::ScopeMaker;
 use crate::daemon::starter::{Starter, in_full};
+use crate::daemon::status;
 use crate::daemon::tidy;
+use crate::daemon::watchdog::{self, Pulse};
 use crate::linux::cgroup::HostCgroups;
 use crate::linux::clock::{HostClock, ensure_boot_nonce, read_boot_nonce};
 use crate::linux::pidfd::HostProcesses;
@@ -36,8 +38,9 @@ use crate::ports::Clock;
 use crate::service::desk::{Desk, ThisBoot};
 use crate::service::worker::Deputy;
 use crate::store::{Options, Store, boots};
+use crate::systemd;
+use crate::systemd::notify::{self, Notifier};
 use crate::systemd::scopes::{Manager, Scopes};
-use crate::systemd::{self, notify};
 
 /// Requests that wait for the loop; more wait at the caller.
 const ASKS: usize = 256;
@@ -92,11 +95,15 @@ macro_rules! attempt {
 /// [`Ended`] where the daemon could not begin, or another one has its place.
 pub async fn run(settings: Settings) -> Result<(), Ended> {
     let signals = attempt!("cannot listen to signals", Signals::listen());
+    let notifier = attempt!("cannot speak to the service manager", Notifier::from_environment());
+    notifier.lengthy("opening the board");
     let clock = Arc::new(HostClock::default());
     let (hub, hints) = (Hub::default(), Hints::default());
     let store = open_board(&settings, &hub, &hints)?;
-    let outcome = serve_board(settings, signals, clock, hub, hints, &store).await;
+    notifier.lengthy("looking at what runs");
+    let outcome = serve_board(settings, signals, clock, hub, hints, &store, notifier.clone()).await;
     store.close();
+    notifier.finish();
     outcome
 }
 
@@ -121,6 +128,7 @@ async fn serve_board(
     hub: Hub,
     hints: Hints,
     store: &Store,
+    notifier: Notifier,
 ) -> Result<(), Ended> {
     let (boots, this_boot, shutdown) = judge_boots(store, &clock, &settings.runtime).await?;
     let processes = HostProcesses::default();
@@ -157,8 +165,16 @@ async fn serve_board(
     attempt!("the first look at the board failed", engine.first_look().await);
     let admins = if settings.is_users_own { Admins::RootAnd(own_uid) } else { Admins::Root };
     let service = Service { desk, admins, admission: Admission::default(), signals: hints };
-    let inputs =
-        Inputs { signals, asks: asked, events: happened, hub, load: settings.load, leave: settings.leave };
+    let inputs = Inputs {
+        signals,
+        asks: asked,
+        events: happened,
+        hub,
+        load: settings.load,
+        leave: settings.leave,
+        notifier,
+        pulse: Arc::new(Pulse::default()),
+    };
     with_callers(&mut engine, inputs, service, &settings.runtime, settings.bus, scopes).await
 }
 
@@ -182,8 +198,10 @@ async fn with_callers(
         let hub = inputs.hub.clone();
         tasks.spawn(scopes.on_return(move || hub.committed(&[Change::Ready])));
     }
-    let ready = move |status: &str| {
-        notify::ready(status);
+    report_to_manager(&mut tasks, &service.desk, &inputs);
+    let notifier = inputs.notifier.clone();
+    let ready = move || {
+        notifier.ready();
         if let Some(scopes) = &scopes {
             scopes.ready();
         }
@@ -198,7 +216,7 @@ async fn with_callers(
         if has_bus {
             follow_bus(&mut states, &desk, &ready).await
         } else {
-            ready("running");
+            ready();
             std::future::pending().await
         }
     };
@@ -210,8 +228,20 @@ async fn with_callers(
     outcome
 }
 
+/// Where a service manager listens, it is told how things stand and that they go on.
+fn report_to_manager(tasks: &mut JoinSet<()>, desk: &Desk, inputs: &Inputs) {
+    if !inputs.notifier.listens() {
+        return;
+    }
+    tasks.spawn(status::follow(desk.clone(), inputs.hub.any(), inputs.notifier.clone()));
+    if let Some(limit) = notify::watchdog() {
+        let pulse = Arc::clone(&inputs.pulse);
+        tasks.spawn(watchdog::watch(desk.clone(), pulse, inputs.notifier.clone(), limit));
+    }
+}
+
 /// Says how the bus stands; returns only where another daemon has the name.
-async fn follow_bus(states: &mut watch::Receiver<BusState>, desk: &Desk, ready: &impl Fn(&str)) -> Ended {
+async fn follow_bus(states: &mut watch::Receiver<BusState>, desk: &Desk, ready: &impl Fn()) -> Ended {
     let mut was_ready = false;
     loop {
         let state = states.borrow_and_update().clone();
@@ -220,7 +250,7 @@ async fn follow_bus(states: &mut watch::Receiver<BusState>, desk: &Desk, ready: 
             BusState::Connected => {
                 desk.set_degraded("bus_lost", false);
                 if !was_ready {
-                    ready("running");
+                    ready();
                 }
                 was_ready = true;
             }
@@ -233,7 +263,7 @@ async fn follow_bus(states: &mut watch::Receiver<BusState>, desk: &Desk, ready: 
                 desk.set_degraded("bus_lost", true);
                 if !was_ready {
                     // Workers are looked after and the private socket answers; the bus comes when it comes.
-                    ready("running; no bus yet, trying again");
+                    ready();
                 }
                 was_ready = true;
             }

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod deadline;
 pub mod directories;
 pub mod exit_info;
+pub mod hang_up;
 mod launch_files;
 pub mod launch_spec;
 mod launcher_client;

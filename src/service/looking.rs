@@ -89,6 +89,11 @@ impl Desk {
         self.store().read_page("GetStats", move |snapshot| query::stats(snapshot, sight)).await
     }
 
+    /// The same for the daemon itself.
+    pub async fn all_stats(&self) -> Result<Stats, Error> {
+        self.store().read("what there is", |snapshot| query::stats(snapshot, None)).await
+    }
+
     /// A read-only descriptor of a run's output: of its newest file, or of the one before it.
     pub async fn open_output(&self, caller: &Caller, run: RunId, older: bool) -> Result<OwnedFd, Error> {
         let caller = *caller;

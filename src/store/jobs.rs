@@ -16,6 +16,8 @@ use crate::store::sql::{fault, is_full};
 pub(super) struct Gauges {
     pub(super) progress: AtomicU64,
     pub(super) waiting: AtomicU64,
+    /// When the oldest work of the batch came, by [`monotonic`]; 0: there is none.
+    pub(super) oldest_ms: AtomicU64,
     pub(super) disk_full: AtomicBool,
     pub(super) wal_pages: Arc<AtomicU64>,
     pub(super) listener: Mutex<Option<Listener>>,
@@ -25,6 +27,22 @@ pub(super) struct Gauges {
 pub(super) type Listener = Box<dyn Fn(bool) + Send>;
 
 impl Gauges {
+    pub(super) fn begin(&self, since: Duration) {
+        self.oldest_ms.store(in_ms(since).max(1), Ordering::Release);
+    }
+
+    pub(super) fn end(&self) {
+        self.oldest_ms.store(0, Ordering::Release);
+    }
+
+    /// How long the oldest work of the batch has waited, milliseconds.
+    pub(super) fn age_ms(&self) -> u64 {
+        match self.oldest_ms.load(Ordering::Acquire) {
+            0 => 0,
+            since => in_ms(monotonic()).saturating_sub(since),
+        }
+    }
+
     pub(super) fn set_full(&self, is_full: bool) {
         self.disk_full.store(is_full, Ordering::Release);
         if let Some(listener) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -95,6 +113,10 @@ impl<T: Send, F: FnMut(&mut Tx<'_>) -> Result<T, Error> + Send> Job for Work<T, 
 /// CLOCK_MONOTONIC, for spans within this process only: nothing of it reaches the board.
 pub(super) fn monotonic() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
+}
+
+fn in_ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 pub(super) type Batch = Vec<Box<dyn Job>>;

@@ -103,6 +103,10 @@ pub struct Health {
     pub progress: u64,
     /// Works that wait or are being done; where it is 0, no progress is due.
     pub waiting: u64,
+    /// How long the oldest work that is being done has waited, milliseconds.
+    pub oldest_ms: u64,
+    /// Reads that wait or are being done.
+    pub reading: u64,
     /// Whether new work is refused.
     pub disk_full: bool,
     /// What the write-ahead log holds, bytes.
@@ -183,7 +187,7 @@ impl Store {
 
     /// How the board is.
     pub fn health(&self) -> Health {
-        self.inner.writer.health()
+        Health { reading: self.inner.readers.reading(), ..self.inner.writer.health() }
     }
 
     /// Writes a copy by SQLite's own backup. The copy knows that it is one, so that it may be put back.

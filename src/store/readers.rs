@@ -1,7 +1,7 @@
 //! Connections for reading: each read is one short transaction on a blocking thread.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use std::sync::Mutex;
 
@@ -22,6 +22,23 @@ pub(super) struct Readers {
 struct Pool {
     idle: Mutex<Vec<Connection>>,
     closed: AtomicBool,
+    reading: AtomicU64,
+}
+
+/// One read, from the moment it is asked for to its end.
+struct Reading(Arc<Pool>);
+
+impl Reading {
+    fn begin(pool: &Arc<Pool>) -> Self {
+        pool.reading.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(pool))
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.reading.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// A connection that goes back to the pool, whatever happens to its user.
@@ -54,7 +71,11 @@ impl Readers {
     pub(super) fn new(connections: Vec<Connection>) -> Self {
         let turns = Arc::new(Semaphore::new(connections.len()));
         let pages = Arc::new(Semaphore::new(connections.len().saturating_sub(1).max(1)));
-        let pool = Arc::new(Pool { idle: Mutex::new(connections), closed: AtomicBool::new(false) });
+        let pool = Arc::new(Pool {
+            idle: Mutex::new(connections),
+            closed: AtomicBool::new(false),
+            reading: AtomicU64::new(0),
+        });
         Self { pool, turns, pages }
     }
 
@@ -93,6 +114,7 @@ impl Readers {
         page: Option<OwnedSemaphorePermit>,
         work: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
+        let _reading = Reading::begin(&self.pool);
         let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| Fault::Ended("the board"))?;
         let connection = self.pool.lock().pop().ok_or(Fault::Ended("the board"))?;
         let lent =
@@ -106,6 +128,11 @@ impl Readers {
             work(connection)
         });
         answer.await.unwrap_or_else(|ended| Err(crate::store::sql::fault(doing, ended)))
+    }
+
+    /// Reads that wait or are being done.
+    pub(super) fn reading(&self) -> u64 {
+        self.pool.reading.load(Ordering::Acquire)
     }
 
     /// Lends nothing out any more; what is lent is closed when it comes back.

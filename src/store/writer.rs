@@ -137,6 +137,8 @@ impl Writer {
         Health {
             progress: self.gauges.progress.load(Ordering::Acquire),
             waiting: self.gauges.waiting.load(Ordering::Acquire),
+            oldest_ms: self.gauges.age_ms(),
+            reading: 0,
             disk_full: self.gauges.disk_full.load(Ordering::Acquire),
             wal_bytes: self.gauges.wal_pages.load(Ordering::Acquire).saturating_mul(FRAME_BYTES),
         }
@@ -182,7 +184,11 @@ impl State {
         while let Some((batch, is_last)) = self.gather(works) {
             if !batch.is_empty() {
                 self.last.works = batch.len();
+                if let Some(first) = batch.first() {
+                    self.gauges.begin(first.since());
+                }
                 self.commit(batch, true);
+                self.gauges.end();
             }
             self.look_after(works_wait(&self.gauges));
             if is_last {
