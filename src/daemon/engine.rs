@@ -18,7 +18,7 @@ use crate::core::ids::{RunId, TaskId};
 use crate::core::limits;
 use crate::core::policy::Policy;
 use crate::core::refusal::Refusal;
-use crate::core::row::ClaimRow;
+use crate::core::row::{ClaimRow, RunPart};
 use crate::core::state_dir::StateDir;
 use crate::core::time::MonoMs;
 use crate::core::verdict::{Hold, Pass, Passes, Proof, Rung, Verdict, Worker};
@@ -28,6 +28,7 @@ use crate::daemon::boots::Boots;
 use crate::daemon::exits::{self, Ended};
 use crate::daemon::hub::Hints;
 use crate::daemon::judge::{Judged, Round};
+use crate::daemon::kept;
 use crate::daemon::observe::{Observer, Part};
 use crate::daemon::send::{SCOPE_KILL_MS, proof};
 use crate::daemon::starter::{Started, Starter, host_fault, in_full};
@@ -166,6 +167,21 @@ impl Engine {
 
     pub(super) fn now(&self) -> MonoMs {
         self.desk.when().now.mono
+    }
+
+    /// Takes back what the service manager kept of the workers.
+    ///
+    /// # Errors
+    /// A fault of the board.
+    pub async fn take_back(&mut self, given: Vec<kept::Given>) -> Result<(), Error> {
+        if given.is_empty() {
+            return Ok(());
+        }
+        let runs = self.rows(sweep::Selection::All).await?.into_iter().filter_map(|row| row.run);
+        let runs: HashMap<RunId, RunPart> =
+            runs.filter(|run| !run.ended || run.survivor).map(|run| (run.run, run)).collect();
+        kept::adopt(given, &runs, self.boots.epoch(), &self.starter.kept, &mut self.observer);
+        Ok(())
     }
 
     /// The first look of a daemon's life, at every running row.
@@ -575,6 +591,7 @@ impl Engine {
     pub(super) fn unwatch(&mut self, run: RunId) {
         self.relooks.remove(&run);
         self.observer.forget(run);
+        self.starter.kept.release(run);
         for watcher in self.watchers.remove(&run).unwrap_or_default() {
             watcher.abort();
         }

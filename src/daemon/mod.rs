@@ -7,6 +7,7 @@ pub mod engine;
 pub mod exits;
 pub mod hub;
 pub mod judge;
+pub mod kept;
 pub mod life;
 pub mod observe;
 pub mod run;

@@ -86,11 +86,16 @@ impl<P: Processes> Observer<P> {
         worker: (Arc<P::Handle>, Stored),
         supervisor: (Arc<P::Handle>, Stored),
     ) {
-        let holding = self.holdings.entry(run).or_default();
         for (part, (handle, stored)) in [(Part::Worker, worker), (Part::Supervisor, supervisor)] {
-            let pid = i64::from(handle.pid().get());
-            holding.parts.insert(part, Grip { handle, pid, stored, watched: false });
+            self.offer(run, part, handle, stored);
         }
+    }
+
+    /// Takes a handle from elsewhere, which the caller has shown to be the process that the row names.
+    pub fn offer(&mut self, run: RunId, part: Part, handle: Arc<P::Handle>, stored: Stored) {
+        let pid = i64::from(handle.pid().get());
+        let parts = &mut self.holdings.entry(run).or_default().parts;
+        parts.insert(part, Grip { handle, pid, stored, watched: false });
     }
 
     /// Lets go of a run that is over.

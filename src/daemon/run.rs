@@ -23,6 +23,7 @@ use crate::core::view::Change;
 use crate::daemon::boots::Boots;
 use crate::daemon::engine::{Engine, Parts};
 use crate::daemon::hub::Hub;
+use crate::daemon::kept;
 use crate::daemon::life::{self, Inputs, Load, Signals};
 use crate::daemon::observe::Observer;
 use crate::daemon::scoped::ScopeMaker;
@@ -39,6 +40,7 @@ use crate::service::desk::{Desk, ThisBoot};
 use crate::service::worker::Deputy;
 use crate::store::{Options, Store, boots};
 use crate::systemd;
+use crate::systemd::fd_store::{self, FdStore};
 use crate::systemd::notify::{self, Notifier};
 use crate::systemd::scopes::{Manager, Scopes};
 
@@ -96,12 +98,13 @@ macro_rules! attempt {
 pub async fn run(settings: Settings) -> Result<(), Ended> {
     let signals = attempt!("cannot listen to signals", Signals::listen());
     let notifier = attempt!("cannot speak to the service manager", Notifier::from_environment());
+    let given = kept::take(fd_store::given());
     notifier.lengthy("opening the board");
     let clock = Arc::new(HostClock::default());
     let (hub, hints) = (Hub::default(), Hints::default());
     let store = open_board(&settings, &hub, &hints)?;
     notifier.lengthy("looking at what runs");
-    let outcome = serve_board(settings, signals, clock, hub, hints, &store, notifier.clone()).await;
+    let outcome = serve_board(settings, signals, clock, hub, hints, &store, (notifier.clone(), given)).await;
     store.close();
     notifier.finish();
     outcome
@@ -128,7 +131,7 @@ async fn serve_board(
     hub: Hub,
     hints: Hints,
     store: &Store,
-    notifier: Notifier,
+    (notifier, given): (Notifier, Vec<kept::Given>),
 ) -> Result<(), Ended> {
     let (boots, this_boot, shutdown) = judge_boots(store, &clock, &settings.runtime).await?;
     let processes = HostProcesses::default();
@@ -155,6 +158,7 @@ async fn serve_board(
         epoch: this_boot.epoch.clone(),
         scopes: scope_maker(&settings, &processes).await,
         has_journal: systemd::has_journal(),
+        kept: FdStore::of(&notifier),
     };
     let scopes = starter.scopes.as_ref().map(|maker| maker.scopes.clone());
     let cgroups = Arc::new(HostCgroups::new(processes.clone()));
@@ -162,6 +166,7 @@ async fn serve_board(
     let parts = Parts { desk: desk.clone(), clock, observer, boots, starter, events, shutdown };
     let mut engine = Engine::new(parts);
     tidy::everything(store, &settings.state).await;
+    attempt!("cannot take back the workers' descriptors", engine.take_back(given).await);
     attempt!("the first look at the board failed", engine.first_look().await);
     let admins = if settings.is_users_own { Admins::RootAnd(own_uid) } else { Admins::Root };
     let service = Service { desk, admins, admission: Admission::default(), signals: hints };

@@ -12,6 +12,7 @@ use crate::core::ids::{RunId, Uid};
 use crate::core::limits;
 use crate::core::spec::{Launch, Output, Resource};
 use crate::core::state_dir::StateDir;
+use crate::daemon::kept;
 use crate::daemon::scoped::{ScopeMaker, Wanted};
 use crate::linux::account::{self, Account, NoAccount};
 use crate::linux::pidfd::PidFd;
@@ -21,6 +22,7 @@ use crate::linux::spawn::{
 use crate::ports::Held as _;
 use crate::service::desk::Desk;
 use crate::store::start::{self, Identity, Start, Unit};
+use crate::systemd::fd_store::{FdStore, Whose};
 use crate::systemd::scopes::NoScope;
 
 /// What a start needs of the daemon.
@@ -42,6 +44,8 @@ pub struct Starter {
     pub scopes: Option<ScopeMaker>,
     /// Whether there is a journal for the output of workers.
     pub has_journal: bool,
+    /// Where the service manager keeps their pidfds.
+    pub kept: FdStore,
 }
 
 /// A process of a run, held, and what proves it.
@@ -85,7 +89,7 @@ enum Failed {
 impl Starter {
     /// Starts one claim.
     pub async fn start(&self, start: Start) -> Started {
-        let run = start.run;
+        let (run, nonce) = (start.run, start.nonce.clone());
         let made = match self.scope_of(&start) {
             Ok(scope) => self.make(start, scope).await,
             Err(failed) => Err(failed),
@@ -104,6 +108,8 @@ impl Starter {
                 return Started::Shut { worker, supervisor };
             }
         }
+        let parts = [(Whose::Worker, &*worker.0), (Whose::Supervisor, &*supervisor.0)];
+        kept::keep(&self.kept, run, &nonce, parts);
         if let Err(error) = launched.gate.open() {
             // Child and gate are gone together; its record says that nothing ran.
             tracing::warn!(TENURED_RUN = run.get(), %error, "the gate could not be opened; the run ends as not started");

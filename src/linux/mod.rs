@@ -13,6 +13,7 @@ pub mod deadline;
 pub mod directories;
 pub mod exit_info;
 pub mod hang_up;
+pub mod inherited;
 mod launch_files;
 pub mod launch_spec;
 mod launcher_client;

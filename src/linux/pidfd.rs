@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::core::fingerprint::Looked;
+use crate::core::fingerprint::{Fingerprint, Looked};
 use crate::core::ids::{Nonce, Pid};
 use crate::linux::proc::ProcRoot;
 use crate::linux::stat::Stat;
@@ -205,6 +205,24 @@ impl HostProcesses {
             Ok(Adopted::Gone) => (Looked::Gone, None),
             Ok(Adopted::Refused) | Err(_) => (Looked::Unknown, None),
         }
+    }
+
+    /// Takes a descriptor that was kept elsewhere, if it is of the very process that was proven before: also
+    /// where that has ended since, if its inode says so.
+    pub fn recognise(&self, fd: OwnedFd, pid: Pid, print: &Fingerprint) -> Option<PidFd> {
+        let adopted = self.adopted(&fd).ok()?;
+        if matches!(adopted, Adopted::Refused) || matches!(adopted, Adopted::Process(seen) if seen != pid) {
+            return None;
+        }
+        let handle = PidFd::new(fd, pid);
+        let is_same = match self.look(&handle) {
+            Looked::Present { start_ticks, inode } => {
+                start_ticks == print.start_ticks && (inode == print.inode || print.inode.is_none())
+            }
+            Looked::Gone => print.inode.is_some() && self.inode(handle.as_fd()).ok()? == print.inode,
+            Looked::Unknown => false,
+        };
+        is_same.then_some(handle)
     }
 
     fn look_and_keep(&self, handle: PidFd) -> (Looked, Option<PidFd>) {

@@ -1,5 +1,6 @@
 //! What the daemon tells the service manager and the journal, where there are any.
 
+pub mod fd_store;
 pub mod journal_fields;
 pub mod log;
 pub mod notify;
