@@ -18,6 +18,7 @@ mod command_line;
 mod edge;
 mod harness;
 mod interface;
+mod life;
 mod programs;
 mod promises;
 mod rules;

@@ -11,6 +11,7 @@ use super::bus::PrivateBus;
 use super::client::Client;
 use super::kernel;
 use super::launcher::Launcher;
+use super::service_manager::ServiceManager;
 use super::wait::eventually;
 
 /// How the host under test is set up.
@@ -40,6 +41,8 @@ pub struct Host {
     bus: Option<PrivateBus>,
     launcher: Option<Launcher>,
     daemon: Option<Child>,
+    /// Who the daemon reports to.
+    pub manager: Option<ServiceManager>,
     user: bool,
     wrapped: bool,
     lives: u32,
@@ -65,7 +68,16 @@ impl Host {
         std::fs::write(directory.path().join("tenured.toml"), &setup.config).unwrap();
         let bus = setup.with_bus.then(|| PrivateBus::start(directory.path()));
         let launcher = setup.with_launcher.then(|| Launcher::start(directory.path()));
-        Self { directory, bus, launcher, daemon: None, user: setup.user, wrapped: false, lives: 0 }
+        Self {
+            directory,
+            bus,
+            launcher,
+            daemon: None,
+            manager: None,
+            user: setup.user,
+            wrapped: false,
+            lives: 0,
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -121,14 +133,33 @@ impl Host {
         });
     }
 
+    /// From now on a service manager starts it.
+    pub fn manage(&mut self) -> &mut ServiceManager {
+        self.manager.insert(ServiceManager::start(self.directory.path()))
+    }
+
+    /// That manager.
+    pub fn manager(&mut self) -> &mut ServiceManager {
+        self.manager.as_mut().expect("a service manager")
+    }
+
+    /// Starts a daemon, and does not wait for anything.
+    pub fn spawn(&mut self) {
+        self.spawn_under(&[]);
+    }
+
     fn spawn_under(&mut self, wrapper: &[&str]) {
         assert!(self.daemon.is_none(), "one daemon at a time");
         self.lives += 1;
         self.wrapped = !wrapper.is_empty();
         let log = std::fs::File::create(self.path(&format!("log.{}", self.lives))).unwrap();
-        let plain = self.command();
+        let mut plain = self.command();
+        plain.env_remove("LISTEN_FDS").env_remove("LISTEN_PID").env_remove("FDSTORE");
         let mut command = match wrapper.split_first() {
-            None => plain,
+            None => match &self.manager {
+                Some(manager) => manager.command(&plain),
+                None => plain,
+            },
             Some((program, arguments)) => {
                 let mut command = Command::new(program);
                 command.args(arguments).arg(plain.get_program()).args(plain.get_args());

@@ -120,3 +120,12 @@ pub fn wall_usec() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
 }
+
+/// Whether a pidfd tells how its process ended once that was reaped. Source: linux/pidfd.h,
+/// `PIDFD_INFO_EXIT`, Linux 6.15.
+pub fn tells_exits() -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(15))
+}
