@@ -1,0 +1,3 @@
+machine_prepare() { echo "not yet" >&2; exit 70; }
+machine_run() { :; }
+machine_collect() { :; }
