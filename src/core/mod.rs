@@ -4,6 +4,7 @@ pub mod boot;
 pub mod facts;
 pub mod fault;
 pub mod fingerprint;
+pub mod happening;
 pub mod ids;
 pub mod limits;
 pub mod plan;

@@ -156,12 +156,11 @@ impl Engine {
                 (_, Written::Released(outcome)) => {
                     let word = release_word(judged.verdict, outcome);
                     report.released.entry(word).or_default().push(task);
-                    self.released(judged, word);
+                    self.released(judged);
                 }
                 (Write::Extend { .. }, _) => report.extended.push(task),
                 (Write::Forget(_), _) => self.let_go(judged),
-                (Write::Hold(_, hold), _) => log_hold(judged, *hold),
-                (Write::Release { .. } | Write::Unhold(_) | Write::LeaderGone(_), _) => {}
+                (Write::Hold(..) | Write::Release { .. } | Write::Unhold(_) | Write::LeaderGone(_), _) => {}
             }
         }
         Ok(())
@@ -175,14 +174,7 @@ impl Engine {
         }
     }
 
-    fn released(&mut self, judged: &Judged, word: &'static str) {
-        let run = judged.row.run.as_ref();
-        tracing::info!(
-            TENURED_TASK = task_of(judged).map(TaskId::get),
-            TENURED_RUN = run.map(|run| run.run.get()),
-            TENURED_CAUSE = word,
-            "the claim has ended"
-        );
+    fn released(&mut self, judged: &Judged) {
         if !matches!(judged.verdict, Verdict::Release { survivor: true, .. }) {
             self.let_go(judged);
         }
@@ -240,7 +232,7 @@ impl Engine {
         // Read before the first signal: who dies of it has ended after this moment, never before.
         let when = self.desk.when();
         let mut sent = Vec::new();
-        for ((at, _, rung, cause), asked) in signals.iter().zip(asked) {
+        for ((at, _, rung, _), asked) in signals.iter().zip(asked) {
             let judged = &judged[*at];
             if asked.is_none() {
                 self.owe_look_of(judged);
@@ -251,7 +243,6 @@ impl Engine {
             };
             match self.send(judged, *rung) {
                 Ok(Some(went)) => {
-                    log_signal(task, run.run, *cause, went);
                     report.signalled.push((task, went.signal));
                     sent.push((run.run, *rung, went));
                 }
@@ -395,27 +386,6 @@ fn of_record(record: &Record) -> (Option<Exit>, Option<String>) {
             (None, Some(format!("the command could not be set up ({}): {}", step.word(), os(errno))))
         }
     }
-}
-
-fn log_hold(judged: &Judged, hold: Hold) {
-    tracing::warn!(
-        TENURED_TASK = task_of(judged).map(TaskId::get),
-        TENURED_RUN = judged.row.run.as_ref().map(|run| run.run.get()),
-        TENURED_CAUSE = hold.word(),
-        "leaving the claim alone; will look again"
-    );
-}
-
-fn log_signal(task: TaskId, run: RunId, cause: StopCause, sent: Sent) {
-    tracing::info!(
-        TENURED_TASK = task.get(),
-        TENURED_RUN = run.get(),
-        TENURED_CAUSE = cause.word(),
-        signal = sent.signal,
-        pid = sent.pid,
-        proof = sent.proof,
-        "signalled the worker"
-    );
 }
 
 /// Verdicts on open runs, for answers about one: a survivor's claim has ended.

@@ -525,12 +525,6 @@ impl Engine {
 
     fn begin(&mut self, start: start::Start) {
         let run = start.run;
-        tracing::info!(
-            TENURED_TASK = start.task.get(),
-            TENURED_RUN = run.get(),
-            TENURED_QUEUE = start.queue,
-            "starting a task"
-        );
         self.in_hand.insert(run);
         let (starter, events) = (self.starter.clone(), self.events.clone());
         tokio::spawn(async move {

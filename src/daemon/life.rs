@@ -19,6 +19,7 @@ use crate::daemon::watchdog::Pulse;
 use crate::linux::alarm::WallAlarm;
 use crate::linux::hang_up;
 use crate::service::types::{Ask, Reply};
+use crate::systemd::message_id::{self, Line};
 use crate::systemd::notify::Notifier;
 
 /// Starts under way get this long to come to their end before the daemon ends.
@@ -172,10 +173,15 @@ async fn reload(engine: &mut Engine, inputs: &Inputs, reply: Option<Reply<Outcom
         Err(problem) => Err(crate::core::refusal::Refusal::argument("configuration", problem).into()),
     };
     match &answer {
-        Ok(_) => tracing::info!("read the configuration again"),
-        Err(error) => {
-            tracing::error!(error = %in_full(error), "the configuration was refused; the old one stays")
-        }
+        Ok(_) => tracing::info!(
+            MESSAGE_ID = message_id::of(Line::Reloaded).map(tracing::field::display),
+            "read the configuration again"
+        ),
+        Err(error) => tracing::error!(
+            MESSAGE_ID = message_id::of(Line::ConfigurationRefused).map(tracing::field::display),
+            "the configuration was refused, the old one stays: {}",
+            in_full(error)
+        ),
     }
     inputs.notifier.reloaded();
     if let Some(reply) = reply {

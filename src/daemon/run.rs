@@ -41,6 +41,7 @@ use crate::service::worker::Deputy;
 use crate::store::{Options, Store, boots};
 use crate::systemd;
 use crate::systemd::fd_store::{self, FdStore};
+use crate::systemd::log::Teller;
 use crate::systemd::notify::{self, Notifier};
 use crate::systemd::scopes::{Manager, Scopes};
 
@@ -103,9 +104,13 @@ pub async fn run(settings: Settings) -> Result<(), Ended> {
     let clock = Arc::new(HostClock::default());
     let (hub, hints) = (Hub::default(), Hints::default());
     let store = open_board(&settings, &hub, &hints)?;
+    let teller = attempt!("cannot write a log", Teller::start());
+    let tell = teller.clone();
+    store.on_happened(move |happened| tell.tell(happened));
     notifier.lengthy("looking at what runs");
     let outcome = serve_board(settings, signals, clock, hub, hints, &store, (notifier.clone(), given)).await;
     store.close();
+    teller.finish();
     notifier.finish();
     outcome
 }
@@ -203,6 +208,7 @@ async fn with_callers(
         let hub = inputs.hub.clone();
         tasks.spawn(scopes.on_return(move || hub.committed(&[Change::Ready])));
     }
+    tasks.spawn(status::tell_trouble(service.desk.clone()));
     report_to_manager(&mut tasks, &service.desk, &inputs);
     let notifier = inputs.notifier.clone();
     let ready = move || {

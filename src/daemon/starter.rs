@@ -234,9 +234,6 @@ impl Starter {
     }
 
     async fn not_started(&self, run: RunId, failed: Failed) -> Started {
-        let (Failed::Task(why) | Failed::Hung(why) | Failed::Host(why)) = &failed;
-        let host_trouble = matches!(failed, Failed::Host(_));
-        tracing::warn!(TENURED_RUN = run.get(), why, host_trouble, "the run was not started");
         let when = self.desk.when();
         let work = move |tx: &mut crate::store::Tx<'_>| match &failed {
             Failed::Task(why) => start::not_started(tx, run, why, false, &when),

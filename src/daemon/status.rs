@@ -10,6 +10,7 @@ use crate::core::state::Status;
 use crate::core::view::Stats;
 use crate::daemon::starter::in_full;
 use crate::service::desk::{Desk, Properties};
+use crate::systemd::message_id::{self, Line};
 use crate::systemd::notify::Notifier;
 
 /// Between two lines.
@@ -35,6 +36,34 @@ pub async fn follow(desk: Desk, changed: std::sync::Arc<Notify>, notifier: Notif
         tokio::select! {
             () = changed.notified() => {}
             known = properties.changed() => if known.is_err() { return },
+        }
+    }
+}
+
+/// Says once when something is wrong with the daemon or its host, and once when it is right again; never
+/// returns.
+pub async fn tell_trouble(desk: Desk) {
+    let mut properties = desk.properties();
+    let mut known: Vec<String> = Vec::new();
+    loop {
+        let seen = properties.borrow_and_update().degraded.clone();
+        for cause in seen.iter().filter(|cause| !known.contains(cause)) {
+            tracing::warn!(
+                MESSAGE_ID = message_id::of(Line::Degraded).map(tracing::field::display),
+                TENURED_CAUSE = cause,
+                "degraded: {cause}; going on as well as can be"
+            );
+        }
+        for cause in known.iter().filter(|cause| !seen.contains(cause)) {
+            tracing::info!(
+                MESSAGE_ID = message_id::of(Line::Well).map(tracing::field::display),
+                TENURED_CAUSE = cause,
+                "no longer degraded: {cause}"
+            );
+        }
+        known = seen;
+        if properties.changed().await.is_err() {
+            return;
         }
     }
 }

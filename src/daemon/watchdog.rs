@@ -13,6 +13,7 @@ use tokio::time::MissedTickBehavior;
 use crate::core::time::MonoMs;
 use crate::service::desk::Desk;
 use crate::store::Health;
+use crate::systemd::message_id::{self, Line};
 use crate::systemd::notify::Notifier;
 
 /// Whoever waits longer than this for the board is not waiting for the disk, milliseconds.
@@ -102,7 +103,10 @@ pub async fn watch(desk: Desk, pulse: Arc<Pulse>, notifier: Notifier, limit: Dur
         match tick {
             Tick::Ping | Tick::PingSlow => notifier.ping(),
             Tick::Silent if !was_silent => {
-                tracing::error!("the daemon's loop is stuck; leaving the watchdog without a ping");
+                tracing::error!(
+                    MESSAGE_ID = message_id::of(Line::Stuck).map(tracing::field::display),
+                    "the daemon's loop is stuck; leaving the watchdog without a ping"
+                );
             }
             Tick::Silent => {}
         }

@@ -4,66 +4,13 @@ use rusqlite::params;
 use serde_json::Value;
 
 use crate::core::fault::Error;
+use crate::core::happening::{Happening, Weight};
 use crate::core::ids::{EventId, RunId, TaskId};
-use crate::core::retry::Outcome;
 use crate::core::time::WallUsec;
-use crate::store::Tx;
+use crate::store::sql::LaxText;
+use crate::store::{Tx, comments};
 
-/// The kinds of events, by their words on the bus.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Created,
-    Promoted,
-    Claimed,
-    Started,
-    ClaimExtended,
-    Held,
-    StopAsked,
-    Signalled,
-    Unblocked,
-    GaveUp,
-    Retried,
-    Archived,
-    WorkerRegistered,
-    Survivor,
-    Forced,
-    Edited,
-    Linked,
-    Unlinked,
-    Blocked,
-    Cancelled,
-    /// A run has ended, under the word of its outcome; an operator's reclaim is a `reclaimed` too.
-    Ended(Outcome),
-}
-
-impl Kind {
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Created => "created",
-            Self::Promoted => "promoted",
-            Self::Claimed => "claimed",
-            Self::Started => "started",
-            Self::ClaimExtended => "claim_extended",
-            Self::Held => "held",
-            Self::StopAsked => "stop_asked",
-            Self::Signalled => "signalled",
-            Self::Unblocked => "unblocked",
-            Self::GaveUp => "gave_up",
-            Self::Retried => "retried",
-            Self::Archived => "archived",
-            Self::WorkerRegistered => "worker_registered",
-            Self::Survivor => "survivor",
-            Self::Forced => "forced",
-            Self::Edited => "edited",
-            Self::Linked => "linked",
-            Self::Unlinked => "unlinked",
-            Self::Blocked => "blocked",
-            Self::Cancelled => "cancelled",
-            Self::Ended(Outcome::Operator) => "reclaimed",
-            Self::Ended(outcome) => outcome.word(),
-        }
-    }
-}
+pub(super) use crate::core::happening::Kind;
 
 /// What an event is about.
 #[derive(Clone, Copy, Debug)]
@@ -84,21 +31,37 @@ impl From<(TaskId, RunId)> for About {
     }
 }
 
-/// Writes one. Members of the payload that are null are left out.
+/// Writes one, and tells it after the commit. Members of the payload that are null are left out.
 pub(super) fn write(
-    tx: &Tx<'_>,
+    tx: &mut Tx<'_>,
     about: impl Into<About>,
     kind: Kind,
     payload: Value,
     at: WallUsec,
 ) -> Result<EventId, Error> {
     let About { task, run } = about.into();
+    let payload = without_nulls(payload);
     let event = tx.insert(
         "writing an event",
         "INSERT INTO events (task, run, kind, payload, at_usec) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![task, run, kind.word(), without_nulls(payload).to_string(), at.0],
+        params![task, run, kind.word(), payload.to_string(), at.0],
     )?;
+    // A claim of our own is followed by the start that says all of it.
+    let is_own_claim = kind == Kind::Claimed && payload["claimant"] == comments::OURS;
+    if kind.weight() != Weight::Silent && !is_own_claim {
+        let queue = queue_of(tx, task)?;
+        tx.happened(Happening { kind, task, run, queue, payload });
+    }
     Ok(EventId::new(event))
+}
+
+fn queue_of(tx: &Tx<'_>, task: Option<TaskId>) -> Result<Option<String>, Error> {
+    let Some(task) = task else { return Ok(None) };
+    let queue =
+        tx.one("reading a task's queue", "SELECT queue FROM tasks WHERE task = ?1", [task], |row| {
+            Ok(row.get::<_, LaxText>(0)?.0)
+        })?;
+    Ok(queue.flatten())
 }
 
 fn without_nulls(payload: Value) -> Value {

@@ -9,6 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::core::fault::{Error, Fault};
+use crate::core::happening::Happening;
 use crate::store::Tx;
 use crate::store::sql::{fault, is_full};
 
@@ -21,12 +22,24 @@ pub(super) struct Gauges {
     pub(super) disk_full: AtomicBool,
     pub(super) wal_pages: Arc<AtomicU64>,
     pub(super) listener: Mutex<Option<Listener>>,
+    pub(super) teller: Mutex<Option<Teller>>,
 }
 
 /// Told whether the disk is full.
 pub(super) type Listener = Box<dyn Fn(bool) + Send>;
 
+/// Told what has happened, after the commit.
+pub(super) type Teller = Box<dyn Fn(Vec<Happening>) + Send>;
+
 impl Gauges {
+    pub(super) fn tell(&self, happened: Vec<Happening>) {
+        if let Some(teller) = &*self.teller.lock().unwrap_or_else(PoisonError::into_inner)
+            && !happened.is_empty()
+        {
+            teller(happened);
+        }
+    }
+
     pub(super) fn begin(&self, since: Duration) {
         self.oldest_ms.store(in_ms(since).max(1), Ordering::Release);
     }

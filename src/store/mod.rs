@@ -65,6 +65,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::core::fault::Error;
+use crate::core::happening::Happening;
 use crate::core::state_dir::StateDir;
 use crate::core::view::Change;
 
@@ -212,6 +213,11 @@ impl Store {
     /// Tells, now and whenever it changes, whether the disk is full. Called on the writer's thread.
     pub fn on_disk_full(&self, tell: impl Fn(bool) + Send + 'static) {
         self.inner.writer.on_disk_full(Box::new(tell));
+    }
+
+    /// Tells what has happened, once each, after the commit and its answers. Called on the writer's thread.
+    pub fn on_happened(&self, tell: impl Fn(Vec<Happening>) + Send + 'static) {
+        self.inner.writer.on_happened(Box::new(tell));
     }
 
     /// Finishes what is queued, empties the write-ahead log and lets go of the lock. Blocks.

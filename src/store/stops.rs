@@ -12,6 +12,7 @@ use crate::core::verdict::{Rung, StopCause, Urgency};
 use crate::core::view::Change;
 use crate::store::events::{self, Kind};
 use crate::store::release::current;
+use crate::store::sql::LaxText;
 use crate::store::sweep::{self, Ending, Selection, about};
 use crate::store::{Tx, When, due, rows, runs};
 
@@ -145,7 +146,11 @@ pub fn signalled(
         "UPDATE runs SET term_ms = ifnull(term_ms, ?2), kill_ms = ifnull(kill_ms, ?3) WHERE run = ?1",
         params![run, term, kill],
     )?;
-    let payload = json!({ "signal": signal, "pid": pid, "proof": proof });
+    let cause = tx.one("reading why", "SELECT stop_cause FROM runs WHERE run = ?1", [run], |row| {
+        Ok(row.get::<_, LaxText>(0)?.0)
+    })?;
+    let cause = rung.and(cause.flatten());
+    let payload = json!({ "signal": signal, "pid": pid, "proof": proof, "cause": cause });
     events::write(tx, (state.task, run), Kind::Signalled, payload, when.now.wall)?;
     due::arm(tx, run, when)?;
     tx.change(Change::Task(state.task));

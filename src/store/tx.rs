@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
 use crate::core::fault::Error;
+use crate::core::happening::Happening;
 use crate::core::refusal::Refusal;
 use crate::core::view::Change;
 use crate::store::sql::Doing;
@@ -77,6 +78,7 @@ impl<'c> Snapshot<'c> {
 pub struct Tx<'c> {
     snapshot: Snapshot<'c>,
     changes: Vec<Change>,
+    happened: Vec<Happening>,
     is_full: bool,
 }
 
@@ -90,11 +92,16 @@ impl<'c> std::ops::Deref for Tx<'c> {
 
 impl<'c> Tx<'c> {
     pub(super) const fn new(connection: &'c Connection, is_full: bool) -> Self {
-        Self { snapshot: Snapshot::new(connection), changes: Vec::new(), is_full }
+        Self { snapshot: Snapshot::new(connection), changes: Vec::new(), happened: Vec::new(), is_full }
     }
 
-    pub(super) fn into_changes(self) -> Vec<Change> {
-        self.changes
+    pub(super) fn into_told(self) -> (Vec<Change>, Vec<Happening>) {
+        (self.changes, self.happened)
+    }
+
+    /// A line for the log, after the commit.
+    pub(super) fn happened(&mut self, happening: Happening) {
+        self.happened.push(happening);
     }
 
     /// Something to tell after the commit.

@@ -14,9 +14,10 @@ use rusqlite::Connection;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::core::fault::{Error, Fault};
+use crate::core::happening::Happening;
 use crate::core::refusal::Refusal;
 use crate::core::view::Change;
-use crate::store::jobs::{Batch, Gauges, Job, Listener, Work, answer_all, monotonic};
+use crate::store::jobs::{Batch, Gauges, Job, Listener, Teller, Work, answer_all, monotonic};
 use crate::store::lock::Memory;
 use crate::store::look::last_event;
 use crate::store::open::Board;
@@ -149,6 +150,10 @@ impl Writer {
         *self.gauges.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(tell);
     }
 
+    pub(super) fn on_happened(&self, tell: Teller) {
+        *self.gauges.teller.lock().unwrap_or_else(PoisonError::into_inner) = Some(tell);
+    }
+
     pub(super) fn ready(&self) -> watch::Receiver<u64> {
         self.ready.clone()
     }
@@ -163,6 +168,13 @@ impl Writer {
             let _ = thread.join();
         }
     }
+}
+
+/// What a commit has to tell.
+#[derive(Default)]
+struct Told {
+    changes: Vec<Change>,
+    happened: Vec<Happening>,
 }
 
 struct Last {
@@ -245,10 +257,10 @@ impl State {
     /// reserve.
     fn commit(&mut self, batch: Batch, may_repeat: bool) {
         let Some(mut batch) = self.begin(batch, may_repeat) else { return };
-        let mut changes = Vec::new();
+        let mut told = Told::default();
         let mut failed = None;
         for job in &mut batch {
-            if let Err(error) = attempt(&self.board.connection, job.as_mut(), &self.gauges, &mut changes) {
+            if let Err(error) = attempt(&self.board.connection, job.as_mut(), &self.gauges, &mut told) {
                 failed = Some(error);
                 break;
             }
@@ -262,8 +274,9 @@ impl State {
         self.last.took = monotonic().saturating_sub(began);
         match outcome {
             Ok(()) => {
-                self.tell(&changes);
+                self.tell(&told.changes);
                 answer_all(batch, || None);
+                self.gauges.tell(told.happened);
             }
             Err(error) => self.lose(batch, &error, may_repeat),
         }
@@ -383,16 +396,18 @@ fn attempt(
     connection: &Connection,
     job: &mut dyn Job,
     gauges: &Gauges,
-    changes: &mut Vec<Change>,
+    told: &mut Told,
 ) -> rusqlite::Result<()> {
     execute(connection, "SAVEPOINT work")?;
     let mut tx = Tx::new(connection, gauges.disk_full.load(Ordering::Acquire));
     if job.attempt(&mut tx) {
         execute(connection, "RELEASE work")?;
-        for change in tx.into_changes() {
+        let (changes, happened) = tx.into_told();
+        told.happened.extend(happened);
+        for change in changes {
             let is_general = matches!(change, Change::Ready | Change::Due);
-            if !(is_general && changes.contains(&change)) {
-                changes.push(change);
+            if !(is_general && told.changes.contains(&change)) {
+                told.changes.push(change);
             }
         }
         return Ok(());

@@ -3,6 +3,7 @@
 pub mod fd_store;
 pub mod journal_fields;
 pub mod log;
+pub mod message_id;
 pub mod notify;
 pub mod scopes;
 

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::options;
 use crate::support::daemon::{QUIET, Setup};
-use crate::support::{Decoy, Host, Kind, eventually, kernel};
+use crate::support::{Decoy, Host, Kind, eventually, kernel, skip};
 
 fn managed() -> Host {
     let mut host = Host::prepare(Setup { with_bus: false, ..Setup::default() });
@@ -257,4 +257,54 @@ fn what_came_back_under_a_right_name_and_is_somebody_else_is_thrown_away() {
         let names = host.manager().names();
         if names.is_empty() { Ok(()) } else { Err(format!("{names:?}")) }
     });
+}
+
+#[test]
+fn the_log_has_one_line_for_each_thing_that_happens_to_a_task() {
+    let host = Host::start_with(Setup { with_bus: false, ..Setup::default() });
+    let client = host.client();
+    let command = vec!["/bin/sh", "-c", "exit 3"];
+    let properties = options! { "Command" => command, "FailureLimit" => 1_u32 };
+    let task = client.create("fails", &properties);
+    client.becomes(task, "blocked");
+    client.ask(client.manager.cancel_task(task, &options! { "Reason" => "over" })).unwrap();
+    let log = eventually("the log", || {
+        let log = host.log();
+        if log.contains("is cancelled") { Ok(log) } else { Err(log) }
+    });
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("TENURED_TASK=1")).collect();
+    let expected = [
+        "INFO run 1 of task 1 has started: process ",
+        "WARN run 1 of task 1 has ended: failed, exit 3 ",
+        "WARN task 1 is blocked after 1 failures: exit 3 ",
+        "INFO task 1 is cancelled: over ",
+    ];
+    assert_eq!(lines.len(), expected.len(), "{log}");
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(line.contains(expected) && line.contains("TENURED_QUEUE=\"default\""), "{expected}: {log}");
+    }
+}
+
+/// As `journalctl --update-catalog` takes it in on a host where it was installed.
+#[test]
+fn the_catalog_is_one_that_journalctl_takes() {
+    let root = tempfile::tempdir().unwrap();
+    let place = root.path().join("usr/lib/systemd/catalog");
+    std::fs::create_dir_all(&place).unwrap();
+    let ours = crate::support::source::root().join("dist/systemd/catalog/tenured.catalog");
+    std::fs::copy(&ours, place.join("tenured.catalog")).unwrap();
+    let journalctl = |argument: &str| {
+        let mut command = std::process::Command::new("journalctl");
+        command.arg(format!("--root={}", root.path().display())).arg(argument).output()
+    };
+    let Ok(updated) = journalctl("--update-catalog") else {
+        return skip("the catalog", "there is no journalctl");
+    };
+    let said = String::from_utf8_lossy(&updated.stderr).into_owned();
+    assert!(updated.status.success() && said.is_empty(), "{said}");
+    let listed = journalctl("--list-catalog").unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let entries =
+        std::fs::read_to_string(ours).unwrap().lines().filter(|line| line.starts_with("-- ")).count();
+    assert_eq!(listed.lines().count(), entries, "{listed}");
 }
