@@ -38,15 +38,31 @@ use crate::linux::directories;
 pub fn main() -> ExitCode {
     match begin(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(problem) => {
+        Err(Problem { words, lasts }) => {
             // Standard error may be gone; there is nobody else to tell.
-            let _ = writeln!(std::io::stderr(), "tenured: {problem}");
-            ExitCode::FAILURE
+            let _ = writeln!(std::io::stderr(), "tenured: {words}");
+            if lasts { ExitCode::from(LASTING) } else { ExitCode::FAILURE }
         }
     }
 }
 
-fn begin(args: &Args) -> Result<(), String> {
+/// The exit status where another start would find the same: a bad configuration, a board that cannot be
+/// trusted. The units name it, so that the service manager does not try for ever. (`EX_CONFIG`.)
+const LASTING: u8 = 78;
+
+/// Why there is no daemon.
+struct Problem {
+    words: String,
+    lasts: bool,
+}
+
+impl From<String> for Problem {
+    fn from(words: String) -> Self {
+        Self { words, lasts: false }
+    }
+}
+
+fn begin(args: &Args) -> Result<(), Problem> {
     // Until the loop listens: before that it would end the daemon.
     crate::linux::hang_up::hold_back().map_err(|error| format!("cannot hold SIGHUP back: {error}"))?;
     let paths = paths(args)?;
@@ -55,19 +71,20 @@ fn begin(args: &Args) -> Result<(), String> {
         None => Files::Usual(paths.config.clone()),
     };
     let load = move || files.load(cpus()).map_err(|error| in_full(&error));
-    let policy = load()?;
+    let policy = load().map_err(|words| Problem { words, lasts: true })?;
     if args.check_config {
         return Ok(());
     }
     if args.print_config {
         let text = crate::config::print(&policy);
-        return std::io::stdout().write_all(text.as_bytes()).map_err(|error| error.to_string());
+        return std::io::stdout().write_all(text.as_bytes()).map_err(|error| error.to_string().into());
     }
     crate::systemd::log::start().map_err(|error| error.to_string())?;
     let settings = settings(args, &paths, policy, Box::new(load))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot make the event loop: {error}"))?;
-    runtime.block_on(run(settings)).map_err(|error| error.to_string())
+    let lived = runtime.block_on(run(settings));
+    lived.map_err(|ended| Problem { words: ended.to_string(), lasts: ended.lasts() })
 }
 
 fn paths(args: &Args) -> Result<Paths, String> {

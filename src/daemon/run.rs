@@ -80,10 +80,19 @@ pub struct Settings {
 pub struct Ended {
     doing: &'static str,
     why: String,
+    lasts: bool,
+}
+
+impl Ended {
+    /// Whether the next start would find the same.
+    #[must_use]
+    pub fn lasts(&self) -> bool {
+        self.lasts
+    }
 }
 
 fn ended(doing: &'static str) -> impl FnOnce(&dyn std::error::Error) -> Ended {
-    move |error| Ended { doing, why: in_full(error) }
+    move |error| Ended { doing, why: in_full(error), lasts: false }
 }
 
 macro_rules! attempt {
@@ -126,7 +135,8 @@ fn open_board(settings: &Settings, hub: &Hub, hints: &Hints) -> Result<Store, En
         hub.committed(changes);
         hints.tell(changes);
     });
-    Ok(attempt!("cannot open the board", Store::open(options, committed)))
+    Store::open(options, committed)
+        .map_err(|error| Ended { lasts: error.lasts(), ..ended("cannot open the board")(&error) })
 }
 
 async fn serve_board(
@@ -268,7 +278,7 @@ async fn follow_bus(states: &mut watch::Receiver<BusState>, desk: &Desk, ready: 
             BusState::NameTaken if !was_ready => {
                 let why =
                     format!("another process owns {}; end it, or use --no-bus", crate::bus::proxy::BUS_NAME);
-                return Ended { doing: "cannot serve the bus", why };
+                return Ended { doing: "cannot serve the bus", why, lasts: false };
             }
             BusState::NameTaken | BusState::Lost(_) => {
                 desk.set_degraded("bus_lost", true);
@@ -280,7 +290,7 @@ async fn follow_bus(states: &mut watch::Receiver<BusState>, desk: &Desk, ready: 
             }
         }
         if states.changed().await.is_err() {
-            return Ended { doing: "cannot serve the bus", why: "its task ended".to_owned() };
+            return Ended { doing: "cannot serve the bus", why: "its task ended".to_owned(), lasts: false };
         }
     }
 }

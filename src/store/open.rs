@@ -120,6 +120,21 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Whether opening it again finds the same, until somebody has done something about it.
+    #[must_use]
+    pub fn lasts(&self) -> bool {
+        match self {
+            Self::Lost { .. }
+            | Self::Older { .. }
+            | Self::Foreign { .. }
+            | Self::Damaged { .. }
+            | Self::Newer { .. } => true,
+            Self::Held { .. } | Self::Sqlite { .. } | Self::Io { .. } => false,
+        }
+    }
+}
+
 /// The two commands that help with a board that cannot be trusted.
 fn remedy(board: &Path, what: &str) -> String {
     let board = board.display();

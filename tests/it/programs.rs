@@ -63,13 +63,23 @@ fn a_configuration_is_checked_without_starting_anything() {
     host.configure("[sweep]\ninterval = \"1h\"\n[run]\nlaunch = \"sideways\"\n");
     let (code, stdout, stderr) = run(host.command().arg("--check-config"));
     let said = stdout + &stderr;
-    assert_ne!(code, 0);
+    assert_eq!(code, 78);
     for part in ["tenured.toml", ":4", "launch", "sideways"] {
         assert!(said.contains(part), "it does not say {part}: {said}");
     }
     let (code, _, _) = run(&mut host.command());
-    assert_ne!(code, 0, "a daemon started with it");
+    assert_eq!(code, 78, "a daemon started with it");
     assert!(!host.state().join("board.db").exists());
+}
+
+#[test]
+fn a_board_that_is_none_ends_the_daemon_for_good() {
+    let host = Host::prepare(Setup { with_bus: false, ..Setup::default() });
+    std::fs::create_dir_all(host.state()).unwrap();
+    std::fs::write(host.state().join("board.db"), vec![b'x'; 8_192]).unwrap();
+    let (code, _, stderr) = run(&mut host.command());
+    assert_eq!(code, 78, "{stderr}");
+    assert!(stderr.contains("board.db"), "{stderr}");
 }
 
 #[test]

@@ -102,10 +102,12 @@ start_container() {
 
 # Boots until the tree says that it is through: exit status 133 is a reboot.
 container_run() {
-    local status
+    local status follower=""
     if ! own_cgroup; then exit 70; fi
-    [ "$shell" = interactive ] || tail -n +1 -s 0.1 --pid=$$ -f "$spool/out" 6<&- 7<&- &
-    local follower=$!
+    if [ "$shell" != interactive ]; then
+        tail -n +1 -s 0.1 --pid=$$ -f "$spool/out" 6<&- 7<&- &
+        follower=$!
+    fi
     while :; do
         if [ "$shell" = interactive ]; then
             status=0
@@ -120,7 +122,7 @@ container_run() {
         [ "$status" -eq 133 ] || break
         echo "(booting again)" >>"$output/console"
     done
-    if [ "$shell" != interactive ]; then
+    if [ -n "$follower" ]; then
         # One look more at the end of the file, then it has shown all.
         sleep 0.2
         kill "$follower" 2>/dev/null || true
