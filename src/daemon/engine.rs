@@ -98,6 +98,8 @@ pub struct Engine {
     due_seen: MonoMs,
     /// Whether the daemon is ending: nothing more is started.
     is_ending: bool,
+    /// Sweeps rest until then: the host is about to sleep.
+    pub(super) rest_until: Option<MonoMs>,
 }
 
 /// The pieces of an engine.
@@ -143,12 +145,19 @@ impl Engine {
             touched: now,
             due_seen: now,
             is_ending: false,
+            rest_until: None,
         }
     }
 
     /// How long until a moment; nothing if it has passed.
     pub fn until(&self, due: MonoMs) -> Duration {
         Duration::from_millis(u64::try_from(due.since(self.now())).unwrap_or(0))
+    }
+
+    /// Looks at everything soon, as at the beginning of a life: nobody could look for a while.
+    pub(super) fn look_anew(&mut self) {
+        self.looked_once = false;
+        self.full_due = self.now();
     }
 
     /// Nothing new is started any more in this life.
@@ -237,6 +246,9 @@ impl Engine {
     /// Looks at what is due, at everything once per interval, and starts what may start.
     pub async fn due(&mut self, armed_for: Option<MonoMs>) -> Result<(), Error> {
         let now = self.now();
+        if self.rests_until(now).is_some() {
+            return Ok(());
+        }
         let interval_ms = self.desk.policy().interval_ms;
         let late = armed_for.is_some_and(|armed| now.since(armed) > interval_ms);
         if now >= self.full_due {
@@ -277,10 +289,12 @@ impl Engine {
     /// The nearest due times: of the loop's own, and of the board's.
     pub async fn next_due(&self) -> Result<sweep::NextDue, Error> {
         let (after, when) = (self.due_seen, self.desk.when());
+        let when_now = when.now.mono;
         let read = move |snapshot: &Snapshot<'_>| sweep::next_due(snapshot, after, &when);
         let mut next = self.store.read("what is due next", read).await?;
         let own = self.relooks.values().min().copied().unwrap_or(self.full_due).min(self.full_due);
-        next.mono = Some(next.mono.map_or(own, |due| due.min(own)));
+        let due = next.mono.map_or(own, |due| due.min(own));
+        next.mono = Some(self.rests_until(when_now).map_or(due, |until| due.max(until)));
         Ok(next)
     }
 

@@ -19,6 +19,7 @@ use crate::daemon::watchdog::Pulse;
 use crate::linux::alarm::WallAlarm;
 use crate::linux::hang_up;
 use crate::service::types::{Ask, Reply};
+use crate::systemd::host::{Host, News, Told};
 use crate::systemd::message_id::{self, Line};
 use crate::systemd::notify::Notifier;
 
@@ -69,6 +70,8 @@ pub struct Inputs {
     pub load: Load,
     /// Ends the life: the parent has gone, where the daemon lives for one command.
     pub leave: mpsc::Receiver<()>,
+    /// What the host is about to do, and who can be asked.
+    pub host: (Option<Host>, mpsc::Receiver<Told>),
     /// To the service manager.
     pub notifier: Notifier,
     /// Shows that the loop gets on.
@@ -82,6 +85,7 @@ enum Woken {
     Event(Event),
     Ask(Ask),
     Changed(Hints),
+    Host(Told),
     Due,
 }
 
@@ -119,6 +123,12 @@ pub async fn live(engine: &mut Engine, mut inputs: Inputs) -> io::Result<()> {
             Woken::Changed(hints) => {
                 due_known = !hints.due && hints.look.is_empty() && !hints.ready;
                 engine.changed(&hints).await
+            }
+            Woken::Host(told) => {
+                let heard = engine.hear(told.news).await;
+                // Whoever waits no longer does not mind.
+                let _ = told.done.send(());
+                heard
             }
             Woken::Due => engine.due(due).await,
         };
@@ -160,6 +170,7 @@ async fn wait(inputs: &mut Inputs, alarm: &WallAlarm, span: Option<Duration>) ->
         Some(event) = inputs.events.recv() => Woken::Event(event),
         Some(ask) = inputs.asks.recv() => Woken::Ask(ask),
         hints = inputs.hub.changed() => Woken::Changed(hints),
+        Some(told) = inputs.host.1.recv() => Woken::Host(told),
         _ = alarm.rung() => Woken::Due,
         () = due => Woken::Due,
     }
@@ -194,6 +205,13 @@ async fn reload(engine: &mut Engine, inputs: &Inputs, reply: Option<Reply<Outcom
 async fn finish(engine: &mut Engine, inputs: &mut Inputs) {
     inputs.notifier.stopping("ending; the workers are left alone");
     engine.stop_starting();
+    // A host that goes down ends us like any other service, and nothing else may have said so.
+    if let Some(host) = &inputs.host.0
+        && host.is_stopping().await == Some(true)
+        && let Err(error) = engine.hear(News::Stops).await
+    {
+        say(&error);
+    }
     let last = async {
         while engine.is_starting() {
             let Some(event) = inputs.events.recv().await else {

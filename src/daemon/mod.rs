@@ -5,6 +5,7 @@ pub mod args;
 pub mod boots;
 pub mod engine;
 pub mod exits;
+pub mod host;
 pub mod hub;
 pub mod judge;
 pub mod kept;

@@ -41,6 +41,7 @@ use crate::service::worker::Deputy;
 use crate::store::{Options, Store, boots};
 use crate::systemd;
 use crate::systemd::fd_store::{self, FdStore};
+use crate::systemd::host::{Host, Told};
 use crate::systemd::log::Teller;
 use crate::systemd::notify::{self, Notifier};
 use crate::systemd::scopes::{Manager, Scopes};
@@ -49,6 +50,8 @@ use crate::systemd::scopes::{Manager, Scopes};
 const ASKS: usize = 256;
 /// News of the loop's own tasks that wait for it.
 const EVENTS: usize = 4_096;
+/// News of the host that wait for the loop.
+const NEWS: usize = 8;
 /// Connections for reading; lists leave one of them to the loop.
 const READERS: usize = 3;
 
@@ -185,6 +188,8 @@ async fn serve_board(
     attempt!("the first look at the board failed", engine.first_look().await);
     let admins = if settings.is_users_own { Admins::RootAnd(own_uid) } else { Admins::Root };
     let service = Service { desk, admins, admission: Admission::default(), signals: hints };
+    let (told, news) = mpsc::channel(NEWS);
+    let host = host_of(&settings);
     let inputs = Inputs {
         signals,
         asks: asked,
@@ -192,10 +197,11 @@ async fn serve_board(
         hub,
         load: settings.load,
         leave: settings.leave,
+        host: (host, news),
         notifier,
         pulse: Arc::new(Pulse::default()),
     };
-    with_callers(&mut engine, inputs, service, &settings.runtime, settings.bus, scopes).await
+    with_callers(&mut engine, inputs, service, &settings.runtime, settings.bus, (scopes, told)).await
 }
 
 /// Serves callers for as long as the loop lives.
@@ -205,7 +211,7 @@ async fn with_callers(
     service: Service,
     runtime: &std::path::Path,
     bus: Option<Endpoint>,
-    scopes: Option<Scopes>,
+    (scopes, told): (Option<Scopes>, mpsc::Sender<Told>),
 ) -> Result<(), Ended> {
     let private = attempt!("cannot serve the private socket", Private::bind(&runtime.join("private")).await);
     let mut tasks = JoinSet::new();
@@ -217,6 +223,9 @@ async fn with_callers(
         tasks.spawn(scopes.clone().stay());
         let hub = inputs.hub.clone();
         tasks.spawn(scopes.on_return(move || hub.committed(&[Change::Ready])));
+    }
+    if let Some(host) = inputs.host.0.clone() {
+        tasks.spawn(host.follow(told));
     }
     tasks.spawn(status::tell_trouble(service.desk.clone()));
     report_to_manager(&mut tasks, &service.desk, &inputs);
@@ -293,6 +302,13 @@ async fn follow_bus(states: &mut watch::Receiver<BusState>, desk: &Desk, ready: 
             return Ended { doing: "cannot serve the bus", why: "its task ended".to_owned(), lasts: false };
         }
     }
+}
+
+/// Who says what the host is about to do: those on our bus.
+fn host_of(settings: &Settings) -> Option<Host> {
+    let endpoint = settings.bus.as_ref()?;
+    let has_logind = matches!(endpoint, Endpoint::System);
+    Some(Host::new(address(endpoint).ok()?, has_logind))
 }
 
 /// Who makes the supervisors of this life.

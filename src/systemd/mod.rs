@@ -1,6 +1,7 @@
 //! What the daemon tells the service manager and the journal, where there are any.
 
 pub mod fd_store;
+pub mod host;
 pub mod journal_fields;
 pub mod log;
 pub mod message_id;

@@ -9,7 +9,8 @@ use rustix::process::Signal;
 
 use crate::options;
 use crate::support::daemon::{QUIET, Setup};
-use crate::support::{Decoy, Host, Kind, eventually, kernel, skip};
+use crate::support::logind::Logind;
+use crate::support::{Decoy, Host, Kind, eventually, is_root, kernel, skip};
 
 fn managed() -> Host {
     let mut host = Host::prepare(Setup { with_bus: false, ..Setup::default() });
@@ -307,4 +308,89 @@ fn the_catalog_is_one_that_journalctl_takes() {
     let entries =
         std::fs::read_to_string(ours).unwrap().lines().filter(|line| line.starts_with("-- ")).count();
     assert_eq!(listed.lines().count(), entries, "{listed}");
+}
+
+/// A host with a login manager that was there before the daemon.
+fn with_logind() -> (Host, Logind) {
+    let mut host = Host::prepare(Setup::default());
+    let logind = Logind::start(&host.address());
+    host.launch();
+    eventually("both locks", || {
+        let locks = (logind.count("shutdown"), logind.count("sleep"));
+        if locks == ((1, 0), (1, 0)) { Ok(()) } else { Err(format!("{locks:?}")) }
+    });
+    for lock in logind.locks.lock().unwrap().iter() {
+        assert_eq!((lock.who.as_str(), lock.mode.as_str()), ("tenured", "delay"));
+    }
+    (host, logind)
+}
+
+#[test]
+fn a_shutdown_is_on_the_board_before_its_lock_is_let_go_and_what_ends_then_is_lost() {
+    if !is_root() {
+        return skip("shutdown", "the system bus is root's");
+    }
+    let (host, logind) = with_logind();
+    let client = host.client();
+    let pipe = host.fifo("go");
+    let (task, pid) = waiting_task(&host, &pipe, 0);
+    logind.announce("PrepareForShutdown", true);
+    eventually("the lock to be let go", || {
+        let locks = logind.count("shutdown");
+        if locks == (0, 1) { Ok(()) } else { Err(format!("{locks:?}")) }
+    });
+    let stamped = "SELECT count(*) FROM boots WHERE shutdown_ms IS NOT NULL";
+    assert_eq!(host.board().number(stamped, []), Some(1));
+    // As the service manager ends it.
+    kernel::signal(pid, Signal::TERM);
+    client.becomes(task, "ready");
+    let run = client.runs(task).pop().unwrap();
+    assert_eq!(run.text("Outcome"), "lost", "{run:?}");
+    assert_eq!(client.task(task).number("Failures"), 0);
+    let late = client.create("late", &options! { "Command" => vec!["/bin/true"] });
+    client.sweep_with(&options! { "Dispatch" => true });
+    assert_eq!((client.status(late).as_str(), client.status(task).as_str()), ("ready", "ready"));
+
+    logind.announce("PrepareForShutdown", false);
+    client.becomes(late, "done");
+    assert_eq!(host.board().number(stamped, []), Some(0));
+    eventually("a new lock", || {
+        let locks = logind.count("shutdown");
+        if locks == (1, 1) { Ok(()) } else { Err(format!("{locks:?}")) }
+    });
+}
+
+#[test]
+fn a_sleep_has_its_lock_let_go_and_taken_again() {
+    if !is_root() {
+        return skip("sleep", "the system bus is root's");
+    }
+    let (host, logind) = with_logind();
+    logind.announce("PrepareForSleep", true);
+    eventually("the lock to be let go", || {
+        let locks = logind.count("sleep");
+        if locks == (0, 1) { Ok(()) } else { Err(format!("{locks:?}")) }
+    });
+    logind.announce("PrepareForSleep", false);
+    eventually("a new lock", || {
+        let locks = logind.count("sleep");
+        if locks == (1, 1) { Ok(()) } else { Err(format!("{locks:?}")) }
+    });
+    let client = host.client();
+    let task = client.create("after", &options! { "Command" => vec!["/bin/true"] });
+    client.becomes(task, "done");
+}
+
+#[test]
+fn a_stamp_of_a_shutdown_that_did_not_come_is_taken_back() {
+    if !is_root() {
+        return skip("shutdown", "the system bus is root's");
+    }
+    let (mut host, _logind) = with_logind();
+    host.kill();
+    host.board().execute("UPDATE boots SET shutdown_ms = 1", []);
+    host.launch();
+    let client = host.client();
+    let task = client.create("goes on", &options! { "Command" => vec!["/bin/true"] });
+    client.becomes(task, "done");
 }

@@ -76,6 +76,10 @@ fn configuration(socket: &Path) -> String {
     <allow send_destination="org.freedesktop.DBus" send_interface="org.freedesktop.DBus.Introspectable"/>
     <allow send_destination="org.freedesktop.DBus" send_interface="org.freedesktop.DBus.Properties"/>
   </policy>
+  <policy context="default">
+    <allow own="org.freedesktop.login1"/>
+    <allow send_destination="org.freedesktop.login1"/>
+  </policy>
   <include>{ours}</include>
   {tester}
   <limit name="max_connections_per_user">2000</limit>

@@ -8,6 +8,7 @@ pub mod daemon;
 pub mod decoy;
 pub mod kernel;
 pub mod launcher;
+pub mod logind;
 pub mod service_manager;
 pub mod source;
 pub mod wait;

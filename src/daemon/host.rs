@@ -1,0 +1,74 @@
+//! What the daemon does when the host goes down, stays up, sleeps or wakes.
+
+use crate::core::fault::Error;
+use crate::core::time::MonoMs;
+use crate::daemon::engine::Engine;
+use crate::store::boots;
+use crate::systemd::host::News;
+use crate::systemd::message_id::{self, Line};
+
+/// Sweeps rest no longer than this before a sleep that then does not come; the clock stands still in sleep.
+const REST_MS: i64 = 30_000;
+
+impl Engine {
+    /// Does what the news mean; when it returns without an error the board has it.
+    ///
+    /// # Errors
+    /// A fault of the board.
+    pub async fn hear(&mut self, news: News) -> Result<(), Error> {
+        match news {
+            News::Stops => self.host_stops().await,
+            News::Stays => self.host_stays().await,
+            News::Sleeps => {
+                tracing::info!("the host is about to sleep; sweeps rest");
+                self.rest_until = Some(self.now().plus(REST_MS));
+                Ok(())
+            }
+            News::Wakes => {
+                tracing::info!("the host is awake; every lease that ran out meanwhile gets a fresh period");
+                self.rest_until = None;
+                self.look_anew();
+                Ok(())
+            }
+        }
+    }
+
+    /// Nothing is started any more, and what ends from now on without a word of its worker is lost.
+    async fn host_stops(&mut self) -> Result<(), Error> {
+        if self.shutdown.is_some() {
+            return Ok(());
+        }
+        let when = self.desk.when();
+        // At once, whatever the board says to it.
+        self.shutdown = Some(when.now.mono);
+        tracing::info!(
+            MESSAGE_ID = message_id::of(Line::HostStops).map(tracing::field::display),
+            "the host goes down; nothing more is started, and what ends now is not the task's fault"
+        );
+        self.store.write_end("the stamp of a shutdown", move |tx| boots::begin_shutdown(tx, &when)).await
+    }
+
+    async fn host_stays(&mut self) -> Result<(), Error> {
+        if self.shutdown.is_none() {
+            return Ok(());
+        }
+        let boot = self.desk.when().boot;
+        self.store.write_end("that the host stays", move |tx| boots::call_off_shutdown(tx, boot)).await?;
+        self.shutdown = None;
+        tracing::info!(
+            MESSAGE_ID = message_id::of(Line::HostStays).map(tracing::field::display),
+            "the host stays up; going on"
+        );
+        Ok(())
+    }
+
+    /// Whether a stamp of an earlier life says that the host goes down.
+    pub const fn is_stamped(&self) -> bool {
+        self.shutdown.is_some()
+    }
+
+    /// Until when sweeps rest, if they do.
+    pub(super) fn rests_until(&self, now: MonoMs) -> Option<MonoMs> {
+        self.rest_until.filter(|until| now < *until)
+    }
+}

@@ -1,0 +1,278 @@
+//! What the host is about to do: go down, stay up, sleep, wake.
+//!
+//! Hears it from the login manager, which waits for whoever holds a delay lock, and from the service manager
+//! itself, which is all that containers and a user's session have. Owns one connection, always drained, and
+//! the locks. Decides nothing: the loop is told, and a lock is let go once the loop has answered, or when no
+//! longer can be waited.
+//!
+//! Source: org.freedesktop.login1(5) Inhibit, PrepareForShutdown, PrepareForSleep;
+//! org.freedesktop.systemd1(5) SystemState, JobNew; systemd.special(7) shutdown.target.
+
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::select_all;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use zbus::OwnedFd;
+use zbus::connection::Builder;
+use zbus::{Connection, MatchRule, Message, MessageStream};
+
+const LOGIND: &str = "org.freedesktop.login1";
+const LOGIND_PATH: &str = "/org/freedesktop/login1";
+const LOGIND_INTERFACE: &str = "org.freedesktop.login1.Manager";
+const SYSTEMD: &str = "org.freedesktop.systemd1";
+const SYSTEMD_PATH: &str = "/org/freedesktop/systemd1";
+const SYSTEMD_INTERFACE: &str = "org.freedesktop.systemd1.Manager";
+
+/// What the manager starts whenever it ends everything.
+const SHUTDOWN: &str = "shutdown.target";
+
+/// How long one answer may take.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long the daemon's end may be held up by the question whether the host goes down too.
+const LAST_QUESTION: Duration = Duration::from_secs(1);
+/// The login manager waits 5 s for a lock by default (InhibitDelayMaxSec=); by then it is let go.
+const LOCK_MAX: Duration = Duration::from_secs(4);
+/// First and longest pause before the bus is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// What is about to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// The host, or the session that we live in, goes down.
+    Stops,
+    /// It does not after all.
+    Stays,
+    /// The host is about to sleep.
+    Sleeps,
+    /// It is awake again.
+    Wakes,
+}
+
+/// News for the loop, which answers when it has done what they mean.
+#[derive(Debug)]
+pub struct Told {
+    /// What.
+    pub news: News,
+    /// Dropped or sent to when the loop is done.
+    pub done: oneshot::Sender<()>,
+}
+
+/// See the module. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Host {
+    address: String,
+    has_logind: bool,
+}
+
+/// The locks that are held. They do not depend on the connection by which they were taken.
+#[derive(Debug, Default)]
+struct Locks {
+    shutdown: Option<OwnedFd>,
+    sleep: Option<OwnedFd>,
+    /// Whether it was said that there are none.
+    said: bool,
+}
+
+impl Host {
+    /// By the bus at this address; the login manager is on the system's only.
+    pub const fn new(address: String, has_logind: bool) -> Self {
+        Self { address, has_logind }
+    }
+
+    async fn connect(&self) -> zbus::Result<Connection> {
+        Builder::address(self.address.as_str()).method_timeout(ANSWER).build().await
+    }
+
+    /// Whether the service manager is about to end everything; nothing where it does not say.
+    pub async fn is_stopping(&self) -> Option<bool> {
+        let ask = async {
+            let connection = self.connect().await.ok()?;
+            is_stopping(&connection).await
+        };
+        timeout(LAST_QUESTION, ask).await.ok().flatten()
+    }
+
+    /// How things stand now: what was called off, or begun, while nobody listened.
+    async fn stands(&self, connection: &Connection) -> Option<News> {
+        let stops = is_stopping(connection).await;
+        let prepares = if self.has_logind { is_preparing(connection).await } else { None };
+        match (stops, prepares) {
+            (None, None) => None,
+            (Some(true), _) | (_, Some(true)) => Some(News::Stops),
+            (Some(false) | None, Some(false) | None) => Some(News::Stays),
+        }
+    }
+
+    /// Tells the loop for as long as it listens, and comes back when the bus does.
+    pub async fn follow(self, loop_: mpsc::Sender<Told>) {
+        let mut locks = Locks::default();
+        let mut pause = PAUSE;
+        while !loop_.is_closed() {
+            match self.follow_once(&mut locks, &loop_, &mut pause).await {
+                Ok(()) => {}
+                Err(error) => tracing::debug!(%error, "nothing is heard of the host for now; trying again"),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    async fn follow_once(
+        &self,
+        locks: &mut Locks,
+        loop_: &mpsc::Sender<Told>,
+        pause: &mut Duration,
+    ) -> zbus::Result<()> {
+        let connection = timeout(ANSWER, self.connect())
+            .await
+            .unwrap_or_else(|_| Err(zbus::Error::Failure("the bus does not answer".to_owned())))?;
+        let mut streams = Vec::new();
+        for member in ["JobNew", "JobRemoved"] {
+            streams.push(job_stream(&connection, member).await?);
+        }
+        if self.has_logind {
+            for member in ["PrepareForShutdown", "PrepareForSleep"] {
+                streams.push(logind_stream(&connection, member).await?);
+            }
+        }
+        // Without this the manager keeps its signals to itself. One that cannot be asked sends none.
+        let subscribed = connection
+            .call_method(Some(SYSTEMD), SYSTEMD_PATH, Some(SYSTEMD_INTERFACE), "Subscribe", &())
+            .await;
+        if let Err(error) = subscribed {
+            tracing::debug!(%error, "the service manager does not say when it ends everything");
+        }
+        self.lock(&connection, locks).await;
+        if let Some(news) = self.stands(&connection).await {
+            self.pass_on(news, &connection, locks, loop_).await;
+        }
+        *pause = PAUSE;
+        let mut heard = select_all(streams);
+        while let Some(message) = heard.next().await {
+            if let Some(news) = news(&message?) {
+                self.pass_on(news, &connection, locks, loop_).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the loop, and lets go of the lock that this was taken for, or takes a new one.
+    async fn pass_on(
+        &self,
+        news: News,
+        connection: &Connection,
+        locks: &mut Locks,
+        loop_: &mpsc::Sender<Told>,
+    ) {
+        let (done, is_done) = oneshot::channel();
+        if loop_.send(Told { news, done }).await.is_ok() {
+            // One that does not answer in time is not waited for: it has been told.
+            let _ = timeout(LOCK_MAX, is_done).await;
+        }
+        match news {
+            News::Stops => locks.shutdown = None,
+            News::Sleeps => locks.sleep = None,
+            News::Stays | News::Wakes => self.lock(connection, locks).await,
+        }
+    }
+
+    /// Takes the locks that are not held.
+    async fn lock(&self, connection: &Connection, locks: &mut Locks) {
+        if !self.has_logind {
+            return;
+        }
+        for (what, why, lock) in [
+            ("shutdown", "noting on the board that the host goes down", &mut locks.shutdown),
+            ("sleep", "letting sweeps rest", &mut locks.sleep),
+        ] {
+            if lock.is_some() {
+                continue;
+            }
+            match inhibit(connection, what, why).await {
+                Ok(taken) => *lock = Some(taken),
+                Err(error) if !locks.said => {
+                    tracing::info!(%error, "the login manager gives no delay lock; going on without");
+                    locks.said = true;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+async fn property(
+    connection: &Connection,
+    of: (&str, &str, &str),
+    name: &str,
+) -> zbus::Result<zbus::OwnedVariant> {
+    let (service, path, interface) = of;
+    let properties = Some("org.freedesktop.DBus.Properties");
+    let reply = connection.call_method(Some(service), path, properties, "Get", &(interface, name)).await?;
+    reply.body().deserialize()
+}
+
+async fn is_stopping(connection: &Connection) -> Option<bool> {
+    let manager = (SYSTEMD, SYSTEMD_PATH, SYSTEMD_INTERFACE);
+    let state = property(connection, manager, "SystemState").await.ok()?;
+    Some(String::try_from(state).ok()? == "stopping")
+}
+
+async fn is_preparing(connection: &Connection) -> Option<bool> {
+    let manager = (LOGIND, LOGIND_PATH, LOGIND_INTERFACE);
+    bool::try_from(property(connection, manager, "PreparingForShutdown").await.ok()?).ok()
+}
+
+async fn inhibit(connection: &Connection, what: &str, why: &str) -> zbus::Result<OwnedFd> {
+    let body = (what, "tenured", why, "delay");
+    let reply =
+        connection.call_method(Some(LOGIND), LOGIND_PATH, Some(LOGIND_INTERFACE), "Inhibit", &body).await?;
+    reply.body().deserialize()
+}
+
+/// The manager ends everything by starting shutdown.target, whichever way it was asked.
+async fn job_stream(connection: &Connection, member: &'static str) -> zbus::Result<MessageStream> {
+    let rule = MatchRule::builder()
+        .msg_type(zbus::message::Type::Signal)
+        .sender(SYSTEMD)
+        .interface(SYSTEMD_INTERFACE)
+        .member(member)
+        .arg(2, SHUTDOWN)
+        .build()?;
+    MessageStream::for_match_rule(rule, connection, None).await
+}
+
+async fn logind_stream(connection: &Connection, member: &'static str) -> zbus::Result<MessageStream> {
+    let rule = MatchRule::builder()
+        .msg_type(zbus::message::Type::Signal)
+        .sender(LOGIND)
+        .interface(LOGIND_INTERFACE)
+        .member(member)
+        .build()?;
+    MessageStream::for_match_rule(rule, connection, None).await
+}
+
+fn news(message: &Message) -> Option<News> {
+    let header = message.header();
+    let member = header.member()?;
+    if member == "JobNew" {
+        let body = message.body();
+        let (_, _, unit) = body.deserialize::<(u32, zbus::ObjectPath<'_>, &str)>().ok()?;
+        return (unit == SHUTDOWN).then_some(News::Stops);
+    }
+    if member == "JobRemoved" {
+        let body = message.body();
+        let (_, _, unit, result) = body.deserialize::<(u32, zbus::ObjectPath<'_>, &str, &str)>().ok()?;
+        return (unit == SHUTDOWN && result == "canceled").then_some(News::Stays);
+    }
+    let begins: bool = message.body().deserialize().ok()?;
+    match (member.as_str(), begins) {
+        ("PrepareForShutdown", true) => Some(News::Stops),
+        ("PrepareForShutdown", false) => Some(News::Stays),
+        ("PrepareForSleep", true) => Some(News::Sleeps),
+        ("PrepareForSleep", false) => Some(News::Wakes),
+        _ => None,
+    }
+}
