@@ -84,6 +84,8 @@ enum Failed {
     Hung(String),
     /// The host's matter.
     Host(String),
+    /// The bus is away, and with it the way to systemd.
+    BusLost(String),
 }
 
 impl Starter {
@@ -133,7 +135,8 @@ impl Starter {
                 self.abandon(launched).await;
                 Err(match no_scope {
                     NoScope::Refused(_) => Failed::Task(no_scope.to_string()),
-                    NoScope::BusLost | NoScope::Host(_) => Failed::Host(no_scope.to_string()),
+                    NoScope::BusLost => Failed::BusLost(no_scope.to_string()),
+                    NoScope::Host(_) => Failed::Host(no_scope.to_string()),
                 })
             }
         }
@@ -239,6 +242,7 @@ impl Starter {
             Failed::Task(why) => start::not_started(tx, run, why, false, &when),
             Failed::Hung(why) => start::hung(tx, run, why, &when),
             Failed::Host(why) => start::not_started(tx, run, why, true, &when),
+            Failed::BusLost(why) => start::not_now(tx, run, why, &when),
         };
         if let Err(error) = self.desk.store().write_end("a start that failed", work).await {
             tracing::error!(TENURED_RUN = run.get(), error = %in_full(&error), "cannot record a failed start; the next sweep will");

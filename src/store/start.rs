@@ -267,14 +267,30 @@ pub fn not_started(
     host_trouble: bool,
     when: &When,
 ) -> Result<(), Error> {
-    let mut found = Vec::new();
-    rows::read(tx, rows::PAIR_OF_RUN, [run], &mut found)?;
-    let Some(row) = found.first().filter(|row| row.run.as_ref().is_some_and(|run| !run.ended)) else {
+    let Some(row) = open_row(tx, run)? else {
         return Ok(());
     };
     let outcome = if host_trouble { Outcome::NotStarted } else { Outcome::Misconfigured };
-    end_start(tx, row, outcome, why, when)?;
+    end_start(tx, &row, outcome, why, when)?;
     if host_trouble { back_off_host(tx, when) } else { Ok(()) }
+}
+
+/// The command never ran and nothing of it is left, because the way to start it is away for now. Nothing is
+/// counted and nothing is put off: the dispatcher waits until the way is there again.
+///
+/// # Errors
+/// A fault of the board.
+pub fn not_now(tx: &mut Tx<'_>, run: RunId, why: &str, when: &When) -> Result<(), Error> {
+    match open_row(tx, run)? {
+        Some(row) => end_start(tx, &row, Outcome::NotStarted, why, when),
+        None => Ok(()),
+    }
+}
+
+fn open_row(tx: &Tx<'_>, run: RunId) -> Result<Option<ClaimRow>, Error> {
+    let mut found = Vec::new();
+    rows::read(tx, rows::PAIR_OF_RUN, [run], &mut found)?;
+    Ok(found.into_iter().next().filter(|row| row.run.as_ref().is_some_and(|run| !run.ended)))
 }
 
 /// The command never ran, because something of its own did not answer: a failure that counts and is tried
@@ -283,10 +299,8 @@ pub fn not_started(
 /// # Errors
 /// A fault of the board.
 pub fn hung(tx: &mut Tx<'_>, run: RunId, why: &str, when: &When) -> Result<(), Error> {
-    let mut found = Vec::new();
-    rows::read(tx, rows::PAIR_OF_RUN, [run], &mut found)?;
-    match found.first().filter(|row| row.run.as_ref().is_some_and(|run| !run.ended)) {
-        Some(row) => end_start(tx, row, Outcome::Failed, why, when),
+    match open_row(tx, run)? {
+        Some(row) => end_start(tx, &row, Outcome::Failed, why, when),
         None => Ok(()),
     }
 }

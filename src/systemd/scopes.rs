@@ -36,8 +36,8 @@ const START: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(10);
 /// Between two looks at the processes while the manager has not said anything.
 const LOOK: Duration = Duration::from_millis(100);
-/// A call whose answer was lost is made again after this; a second unit of one name cannot be made.
-const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// Without news the call is made again after this; a second unit of one name cannot be made.
+const ASK_AGAIN: Duration = Duration::from_millis(1_000);
 /// First and longest pause before the bus is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -82,13 +82,36 @@ pub enum NoScope {
     Host(String),
 }
 
-/// Abilities that an older manager may not have.
+/// What a manager lacks, as one call takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Lacks {
+    pidfds: bool,
+    oom_policy: bool,
+}
+
+/// Abilities that an older manager may not have, as far as it was tried.
 #[derive(Debug, Default)]
 struct Lacking {
     /// `PIDFDs` of a scope; since 255.
     pidfds: AtomicBool,
     /// `OOMPolicy` of a scope; since 253.
     oom_policy: AtomicBool,
+}
+
+impl Lacking {
+    fn now(&self) -> Lacks {
+        let lacks = |ability: &AtomicBool| ability.load(Ordering::Acquire);
+        Lacks { pidfds: lacks(&self.pidfds), oom_policy: lacks(&self.oom_policy) }
+    }
+
+    /// Leaves out from now on what a call, made with the rest, was refused for by name; says whether that is
+    /// something it can do without.
+    fn learns(&self, made: Lacks, refusal: &str) -> bool {
+        let abilities =
+            [("PIDFDs", made.pidfds, &self.pidfds), ("OOMPolicy", made.oom_policy, &self.oom_policy)];
+        let refused = abilities.into_iter().find(|(name, left_out, _)| !left_out && refusal.contains(name));
+        refused.inspect(|(_, _, ability)| ability.store(true, Ordering::Release)).is_some()
+    }
 }
 
 #[derive(Debug)]
@@ -263,17 +286,16 @@ impl Scopes {
         let waits = Waits { inner: &self.inner, unit: &scope.unit };
         waits.register(&waiter);
         let deadline = Instant::now() + START;
-        let mut asked = Asked::Not;
+        let mut asked: Option<Instant> = None;
         loop {
-            match asked {
-                Asked::Not => asked = self.ask(scope, members).await?,
-                Asked::Perhaps(since) if since.elapsed() >= ASK_AGAIN => {
-                    asked = match self.ask(scope, members).await {
-                        Err(NoScope::BusLost) => asked,
-                        other => other?,
-                    };
+            // A manager that is executed anew may have forgotten what it was asked, and whom to tell: a unit
+            // that is still there is not made twice.
+            if asked.is_none_or(|at| at.elapsed() >= ASK_AGAIN) {
+                match self.ask(scope, members).await {
+                    Err(NoScope::BusLost) if asked.is_some() => {}
+                    done => done?,
                 }
-                Asked::Perhaps(_) | Asked::Surely => {}
+                asked = Some(Instant::now());
             }
             // A result that comes late is no loss: the processes are looked at anyway.
             let _ = timeout_at(deadline.min(Instant::now() + LOOK), waiter.woken.notified()).await;
@@ -291,12 +313,14 @@ impl Scopes {
         }
     }
 
-    async fn ask(&self, scope: &Scope, members: &[Member<'_>]) -> Result<Asked, NoScope> {
+    /// Asks once; that the answer was lost, or that the unit is there already, is no error.
+    async fn ask(&self, scope: &Scope, members: &[Member<'_>]) -> Result<(), NoScope> {
         loop {
             let Some(connection) = self.inner.link.borrow().clone() else {
                 return Err(NoScope::BusLost);
             };
-            let properties = self.properties(scope, members);
+            let lacks = self.inner.lacking.now();
+            let properties = self.properties(scope, members, lacks);
             let aux: Vec<(&str, Vec<(&str, Variant<'_>)>)> = Vec::new();
             let body = (scope.unit.as_str(), "fail", properties, aux);
             let call = connection.call_method(
@@ -307,42 +331,37 @@ impl Scopes {
                 &body,
             );
             let Err(error) = call.await else {
-                return Ok(Asked::Surely);
+                return Ok(());
             };
             match Refusal::of(&error) {
-                Refusal::Unanswered => return Ok(Asked::Perhaps(Instant::now())),
-                Refusal::Exists => return Ok(Asked::Surely),
-                Refusal::Property(text) if self.does_without(&text) => {}
+                Refusal::Unanswered | Refusal::Exists => return Ok(()),
+                Refusal::Property(text) if self.inner.lacking.learns(lacks, &text) => {}
                 Refusal::Property(text) => return Err(NoScope::Refused(text)),
                 Refusal::Other(text) => return Err(NoScope::Host(text)),
             }
         }
     }
 
-    /// Leaves out an ability that the manager refuses by name; says whether there was one.
-    fn does_without(&self, text: &str) -> bool {
-        let lacking = &self.inner.lacking;
-        let abilities = [("PIDFDs", &lacking.pidfds), ("OOMPolicy", &lacking.oom_policy)];
-        let refused = abilities.into_iter().find(|(name, _)| text.contains(name));
-        refused.is_some_and(|(_, lacks)| !lacks.swap(true, Ordering::AcqRel))
-    }
-
-    fn properties<'v>(&self, scope: &'v Scope, members: &[Member<'v>]) -> Vec<(&'static str, Variant<'v>)> {
-        let lacks = |ability: &AtomicBool| ability.load(Ordering::Acquire);
+    fn properties<'v>(
+        &self,
+        scope: &'v Scope,
+        members: &[Member<'v>],
+        lacks: Lacks,
+    ) -> Vec<(&'static str, Variant<'v>)> {
         let mut properties: Vec<(&'static str, Variant<'v>)> = vec![
             ("Description", Variant::from(scope.description.as_str())),
             ("Slice", Variant::from(scope.slice.as_str())),
             ("CollectMode", Variant::from("inactive-or-failed")),
             ("TimeoutStopUSec", Variant::from(scope.stop_usec)),
         ];
-        if lacks(&self.inner.lacking.pidfds) {
+        if lacks.pidfds {
             let pids: Vec<u32> = members.iter().map(|member| member.pid.get().unsigned_abs()).collect();
             properties.push(("PIDs", Variant::from(pids)));
         } else {
             let fds: Vec<Fd<'v>> = members.iter().map(|member| Fd::from(member.fd)).collect();
             properties.push(("PIDFDs", Variant::from(fds)));
         }
-        if !lacks(&self.inner.lacking.oom_policy) {
+        if !lacks.oom_policy {
             // The kernel's kill is the worker's end; the manager's stop would take its supervisor too.
             properties.push(("OOMPolicy", Variant::from("continue")));
         }
@@ -385,15 +404,6 @@ impl Scopes {
     }
 }
 
-/// Whether the manager was asked.
-#[derive(Clone, Copy, Debug)]
-enum Asked {
-    Not,
-    /// The answer was lost.
-    Perhaps(Instant),
-    Surely,
-}
-
 /// One who waits, until it is dropped.
 struct Waits<'own> {
     inner: &'own Inner,
@@ -433,10 +443,23 @@ impl Refusal {
             zbus::Error::FDO(error) => {
                 (error.name().to_string(), error.description().unwrap_or_default().to_owned())
             }
+            zbus::Error::DBus(error) => {
+                (error.name().to_string(), error.description().unwrap_or_default().to_owned())
+            }
             zbus::Error::InputOutput(_) => return Self::Unanswered,
-            other => return Self::Other(other.to_string()),
+            other => return Self::of_words(&other.to_string()),
         };
         Self::by_name(&name, text)
+    }
+
+    /// An error that a library has put into words: the name comes first.
+    fn of_words(words: &str) -> Self {
+        match words.split_once(": ") {
+            Some((name, text)) if name.starts_with("org.freedesktop.") => {
+                Self::by_name(name, text.to_owned())
+            }
+            _ => Self::Other(words.to_owned()),
+        }
     }
 
     fn by_name(name: &str, text: String) -> Self {
@@ -471,7 +494,11 @@ mod tests {
     }
 
     fn names(scopes: &Scopes) -> Vec<&'static str> {
-        scopes.properties(&scope(), &[]).into_iter().map(|(name, _)| name).collect()
+        scopes
+            .properties(&scope(), &[], scopes.inner.lacking.now())
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect()
     }
 
     #[test]
@@ -479,12 +506,15 @@ mod tests {
         let scopes = scopes();
         let text = |name| format!("Cannot set property {name}, or unknown property.");
         assert!(names(&scopes).contains(&"PIDFDs") && names(&scopes).contains(&"OOMPolicy"));
-        assert!(scopes.does_without(&text("PIDFDs")));
-        assert!(!scopes.does_without(&text("PIDFDs")), "it is left out already: that is no way on");
+        let lacking = &scopes.inner.lacking;
+        let before = lacking.now();
+        assert!(lacking.learns(before, &text("PIDFDs")));
+        assert!(lacking.learns(before, &text("PIDFDs")), "so does a call that was under way at the time");
+        assert!(!lacking.learns(lacking.now(), &text("PIDFDs")), "but it is left out now: that is no way on");
         assert!(names(&scopes).contains(&"PIDs") && !names(&scopes).contains(&"PIDFDs"));
-        assert!(scopes.does_without(&text("OOMPolicy")));
+        assert!(lacking.learns(lacking.now(), &text("OOMPolicy")));
         assert!(!names(&scopes).contains(&"OOMPolicy"));
-        assert!(!scopes.does_without(&text("MemoryMax")), "what the task asks for is never left out");
+        assert!(!lacking.learns(before, &text("MemoryMax")), "what the task asks for is never left out");
     }
 
     #[test]
@@ -499,6 +529,8 @@ mod tests {
     fn an_answer_that_was_lost_is_no_refusal() {
         let by_name = |name: &str| Refusal::by_name(name, "why".to_owned());
         assert_eq!(by_name("org.freedesktop.DBus.Error.NoReply"), Refusal::Unanswered);
+        assert_eq!(Refusal::of_words("org.freedesktop.DBus.Error.NoReply: it left"), Refusal::Unanswered);
+        assert_eq!(Refusal::of_words("a stream: ended"), Refusal::Other("a stream: ended".to_owned()));
         assert_eq!(by_name("org.freedesktop.systemd1.UnitExists"), Refusal::Exists);
         assert_eq!(by_name("org.freedesktop.DBus.Error.InvalidArgs"), Refusal::Property("why".to_owned()));
         assert_eq!(

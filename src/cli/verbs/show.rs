@@ -278,7 +278,7 @@ pub fn block_in_words(task: &Row) -> String {
         "worker" => "by its worker",
         "parent" => "a task it waits for was cancelled",
         "failures" => "gave up after its last failure",
-        "config" => "its worker says that it is set up wrongly (exit 78)",
+        "config" => "it cannot run as it is set up",
         "failed" => "its worker says that trying again is no use",
         "host" => "it went down with its host too often",
         other => other,
