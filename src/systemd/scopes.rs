@@ -374,34 +374,53 @@ impl Scopes {
         properties
     }
 
-    /// The InvocationID of a unit, hexadecimal, for a manager that does not write it on the cgroup.
+    /// The InvocationID of a unit, hexadecimal, where the manager does not write it on the cgroup.
     ///
     /// # Errors
     /// [`NoScope`].
     pub async fn invocation(&self, unit: &str) -> Result<String, NoScope> {
-        let Some(connection) = self.inner.link.borrow().clone() else {
-            return Err(NoScope::BusLost);
-        };
-        let asked = async {
-            let reply = connection
-                .call_method(Some(MANAGER), MANAGER_PATH, Some(MANAGER_INTERFACE), "GetUnit", &unit)
-                .await?;
-            let body = reply.body();
-            let path: zbus::ObjectPath<'_> = body.deserialize()?;
-            let name = ("org.freedesktop.systemd1.Unit", "InvocationID");
-            let properties = Some("org.freedesktop.DBus.Properties");
-            let reply = connection.call_method(Some(MANAGER), &path, properties, "Get", &name).await?;
-            let body = reply.body();
-            let value: Variant<'_> = body.deserialize()?;
-            Vec::<u8>::try_from(value)
-        };
-        let bytes: zbus::Result<Vec<u8>> = asked.await;
-        let bytes = bytes.map_err(|error| NoScope::Host(error.to_string()))?;
-        if bytes.is_empty() {
-            return Err(NoScope::Host(format!("{unit} has no invocation")));
+        if let Some(invocation) = linked_invocation(unit) {
+            return Ok(invocation);
         }
-        Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+        let deadline = Instant::now() + START;
+        loop {
+            let Some(connection) = self.inner.link.borrow().clone() else {
+                return Err(NoScope::BusLost);
+            };
+            match ask_invocation(&connection, unit).await {
+                Ok(bytes) if bytes.is_empty() => {
+                    return Err(NoScope::Host(format!("{unit} has no invocation")));
+                }
+                Ok(bytes) => return Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+                Err(error) if Refusal::of(&error) == Refusal::Unanswered && Instant::now() < deadline => {
+                    tokio::time::sleep(LOOK).await;
+                }
+                Err(error) => return Err(NoScope::Host(error.to_string())),
+            }
+        }
     }
+}
+
+/// What the system's manager leaves for journald; a user's manager leaves it elsewhere. Source: systemd
+/// src/core/unit.c, unit_export_invocation_id().
+fn linked_invocation(unit: &str) -> Option<String> {
+    let link = rustix::fs::readlink(format!("/run/systemd/units/invocation:{unit}"), Vec::new()).ok()?;
+    let text = link.into_string().ok()?;
+    (text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit())).then_some(text)
+}
+
+async fn ask_invocation(connection: &Connection, unit: &str) -> zbus::Result<Vec<u8>> {
+    let reply = connection
+        .call_method(Some(MANAGER), MANAGER_PATH, Some(MANAGER_INTERFACE), "GetUnit", &unit)
+        .await?;
+    let body = reply.body();
+    let path: zbus::ObjectPath<'_> = body.deserialize()?;
+    let name = ("org.freedesktop.systemd1.Unit", "InvocationID");
+    let properties = Some("org.freedesktop.DBus.Properties");
+    let reply = connection.call_method(Some(MANAGER), &path, properties, "Get", &name).await?;
+    let body = reply.body();
+    let value: Variant<'_> = body.deserialize()?;
+    Vec::<u8>::try_from(value)
 }
 
 /// One who waits, until it is dropped.
