@@ -1,7 +1,10 @@
-//! From a command at its gate to a scope that was seen to hold it.
+//! The scope of a run: made around its supervisor, so that the command is born in it, and seen to hold both
+//! before the gate opens.
 //!
 //! Nothing here is believed because the manager says so: the processes are looked up in the kernel, by
 //! handles that are held, and the cgroup is stored with the kernel's own id of it.
+
+use std::os::fd::AsFd as _;
 
 use crate::core::ids::{Nonce, RunId, TaskId};
 use crate::core::row::Cgroup;
@@ -9,7 +12,6 @@ use crate::core::spec::Resource;
 use crate::core::unit;
 use crate::linux::cgroup::HostCgroups;
 use crate::linux::pidfd::PidFd;
-use crate::linux::spawn::Launched;
 use crate::ports::Held as _;
 use crate::store::start::{Start, Unit};
 use crate::systemd::journal_fields;
@@ -58,55 +60,75 @@ impl Wanted {
 }
 
 impl ScopeMaker {
-    /// Puts a run that waits at its gate into its scope.
+    /// Puts the supervisor of a run into the run's scope.
     ///
     /// # Errors
-    /// [`NoScope`]; the gate must stay shut.
-    pub async fn make(&self, wanted: &Wanted, launched: &Launched) -> Result<Unit, NoScope> {
-        let handles = [&launched.command.handle, &launched.supervisor.handle];
+    /// [`NoScope`]; there must be no command then.
+    pub async fn make(&self, wanted: &Wanted, supervisor: &PidFd) -> Result<Unit, NoScope> {
+        let unit = wanted.scope.unit.as_str();
         if self.tells_journal {
-            journal_fields::write(&wanted.scope.unit, wanted.task, wanted.run);
+            journal_fields::write(unit, wanted.task, wanted.run);
         }
-        let members =
-            handles.map(|handle| Member { pid: handle.pid(), fd: std::os::fd::AsFd::as_fd(handle) });
-        let unit = wanted.scope.unit.as_str();
-        let is_in = || handles.iter().all(|handle| self.is_in(handle, unit));
-        self.scopes.start(&wanted.scope, &members, is_in).await?;
-        self.verified(wanted, handles).await
+        let member = Member { pid: supervisor.pid(), fd: supervisor.as_fd() };
+        let is_in = || self.cgroups.path_of(supervisor).is_ok_and(|path| last(&path) == unit);
+        let made = self.scopes.start(&wanted.scope, &[member], is_in).await;
+        let made = match made {
+            Ok(()) => self.seen(wanted, supervisor).await,
+            Err(no_scope) => Err(no_scope),
+        };
+        if made.is_err() {
+            self.forget_unit(unit);
+        }
+        made
     }
 
-    fn is_in(&self, process: &PidFd, unit: &str) -> bool {
-        self.cgroups.path_of(process).is_ok_and(|path| path.rsplit('/').next() == Some(unit))
-    }
-
-    /// The cgroup that both are in, with its id and the unit's invocation.
-    async fn verified(&self, wanted: &Wanted, handles: [&PidFd; 2]) -> Result<Unit, NoScope> {
-        let host = |error: std::io::Error| NoScope::Host(format!("its cgroup cannot be seen: {error}"));
+    /// The cgroup that it is in, with its id and the unit's invocation.
+    async fn seen(&self, wanted: &Wanted, supervisor: &PidFd) -> Result<Unit, NoScope> {
         let unit = wanted.scope.unit.as_str();
-        let path = self.cgroups.path_of(handles[0]).map_err(host)?;
-        let found = self.cgroups.find(&path).map_err(host)?;
+        let path = self.cgroups.path_of(supervisor).map_err(unseen)?;
+        let found = self.cgroups.find(&path).map_err(unseen)?;
         let asked = wanted.scope.resources.keys().copied();
-        if let Some(resource) = self.cgroups.not_kept(&path, asked).map_err(host)?.first() {
+        if let Some(resource) = self.cgroups.not_kept(&path, asked).map_err(unseen)?.first() {
             return Err(NoScope::Refused(not_kept(*resource)));
         }
         let invocation = match found.invocation {
             Some(invocation) => invocation,
             None => self.scopes.invocation(unit).await?,
         };
-        // Once more, after the last look at the cgroup: what was seen of it is theirs.
-        if !handles.iter().all(|handle| self.cgroups.path_of(handle).is_ok_and(|now| now == path)) {
-            return Err(NoScope::Host("its processes left it at once".to_owned()));
+        Ok(Unit { name: unit.to_owned(), cgroup: Cgroup { path, id: found.id, invocation } })
+    }
+
+    /// Whether both are in the very cgroup that was seen: then what was seen of it is theirs.
+    ///
+    /// # Errors
+    /// [`NoScope::Host`] where they are not, or cannot be seen.
+    pub fn holds(&self, unit: &Unit, handles: [&PidFd; 2]) -> Result<(), NoScope> {
+        for handle in handles {
+            if self.cgroups.path_of(handle).map_err(unseen)? != unit.cgroup.path {
+                return Err(NoScope::Host("one of its processes has left it".to_owned()));
+            }
         }
-        let cgroup = Cgroup { path, id: found.id, invocation };
-        Ok(Unit { name: unit.to_owned(), cgroup })
+        Ok(())
     }
 
     /// Takes back what journald was told of a run that is over.
     pub fn forget(&self, task: TaskId, run: RunId, nonce: &Nonce) {
+        self.forget_unit(&unit::scope(task, run, nonce));
+    }
+
+    fn forget_unit(&self, unit: &str) {
         if self.tells_journal {
-            journal_fields::remove(&unit::scope(task, run, nonce));
+            journal_fields::remove(unit);
         }
     }
+}
+
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn unseen(error: std::io::Error) -> NoScope {
+    NoScope::Host(format!("its cgroup cannot be seen: {error}"))
 }
 
 fn not_kept(resource: Resource) -> String {

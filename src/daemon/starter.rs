@@ -15,9 +15,9 @@ use crate::core::state_dir::StateDir;
 use crate::daemon::kept;
 use crate::daemon::scoped::{ScopeMaker, Wanted};
 use crate::linux::account::{self, Account, NoAccount};
-use crate::linux::pidfd::PidFd;
+use crate::linux::pidfd::{HostProcesses, PidFd};
 use crate::linux::spawn::{
-    Credentials, LaunchError, LaunchSpec, Launched, Launcher, Member, OutputTo, launch,
+    Begun, Credentials, LaunchError, LaunchSpec, Launched, Launcher, Member, OutputTo, begin, launch,
 };
 use crate::ports::Held as _;
 use crate::service::desk::Desk;
@@ -119,33 +119,49 @@ impl Starter {
         Started::Running { worker, supervisor }
     }
 
-    /// Up to the gate, and into its scope where it has one.
+    /// Up to the gate. Where it has a scope, the supervisor is put there first, and the command is born in it.
     async fn make(
         &self,
         start: Start,
         scope: Option<Scoped<'_>>,
     ) -> Result<(Uid, Launched, Option<Unit>), Failed> {
-        let (uid, launched) = self.launch(start, scope.as_ref().map(|(_, wanted)| wanted.clone())).await?;
         let Some((maker, wanted)) = scope else {
+            let (uid, launched) = self.apart(move |starter| starter.launch_here(start)).await?;
             return Ok((uid, launched, None));
         };
-        match maker.make(&wanted, &launched).await {
-            Ok(unit) => Ok((uid, launched, Some(unit))),
+        let for_spec = wanted.clone();
+        let (uid, begun) = self.apart(move |starter| starter.begin_here(start, &for_spec)).await?;
+        let unit = match maker.make(&wanted, &begun.supervisor().handle).await {
+            Ok(unit) => unit,
             Err(no_scope) => {
-                self.abandon(launched).await;
-                Err(match no_scope {
-                    NoScope::Refused(_) => Failed::Task(no_scope.to_string()),
-                    NoScope::BusLost => Failed::BusLost(no_scope.to_string()),
-                    NoScope::Host(_) => Failed::Host(no_scope.to_string()),
-                })
+                self.give_up(move |host| begun.abandon(host)).await;
+                return Err(without_scope(&no_scope));
             }
+        };
+        let launched = self
+            .apart(move |starter| begun.bring_to_gate(starter.launcher.host()).map_err(failed_launch))
+            .await?;
+        if let Err(no_scope) = maker.holds(&unit, [&launched.supervisor.handle, &launched.command.handle]) {
+            self.give_up(move |host| launched.abandon(host)).await;
+            return Err(without_scope(&no_scope));
         }
+        Ok((uid, launched, Some(unit)))
+    }
+
+    /// The name service and the child are waited for where that holds up nobody else.
+    async fn apart<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, Failed> + Send + 'static,
+    ) -> Result<T, Failed> {
+        let starter = self.clone();
+        let done = tokio::task::spawn_blocking(move || work(&starter)).await;
+        done.unwrap_or_else(|error| Err(Failed::Host(in_full(&error))))
     }
 
     /// Nothing is stopped by name: the gate closes, and what waits there ends by itself.
-    async fn abandon(&self, launched: Launched) {
+    async fn give_up(&self, abandon: impl FnOnce(&HostProcesses) -> std::io::Result<()> + Send + 'static) {
         let launcher = Arc::clone(&self.launcher);
-        let abandoned = tokio::task::spawn_blocking(move || launched.abandon(launcher.host())).await;
+        let abandoned = tokio::task::spawn_blocking(move || abandon(launcher.host())).await;
         let error = match abandoned {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),
@@ -178,22 +194,20 @@ impl Starter {
         self.scopes.as_ref().is_none_or(|maker| is_direct || maker.scopes.is_there())
     }
 
-    /// The name service and the child are waited for where that holds up nobody else.
-    async fn launch(&self, start: Start, scope: Option<Wanted>) -> Result<(Uid, Launched), Failed> {
-        let starter = self.clone();
-        let made = tokio::task::spawn_blocking(move || starter.launch_here(start, scope.as_ref())).await;
-        made.unwrap_or_else(|error| Err(Failed::Host(in_full(&error))))
+    fn launch_here(&self, start: Start) -> Result<(Uid, Launched), Failed> {
+        let spec = self.launch_spec(start, None)?;
+        let launched = launch(&self.launcher, &spec).map_err(failed_launch)?;
+        Ok((self.uid_of(&spec), launched))
     }
 
-    fn launch_here(&self, start: Start, scope: Option<&Wanted>) -> Result<(Uid, Launched), Failed> {
-        let spec = self.launch_spec(start, scope)?;
-        let uid = spec.credentials.as_ref().map_or(self.own_uid, |credentials| credentials.uid);
-        match launch(&self.launcher, &spec) {
-            Ok(launched) => Ok((uid, launched)),
-            Err(error @ LaunchError::Setup { .. }) => Err(Failed::Task(in_full(&error))),
-            Err(error @ LaunchError::Hung) => Err(Failed::Hung(in_full(&error))),
-            Err(error @ LaunchError::Host { .. }) => Err(Failed::Host(in_full(&error))),
-        }
+    fn begin_here(&self, start: Start, scope: &Wanted) -> Result<(Uid, Begun), Failed> {
+        let spec = self.launch_spec(start, Some(scope))?;
+        let begun = begin(&self.launcher, &spec).map_err(failed_launch)?;
+        Ok((self.uid_of(&spec), begun))
+    }
+
+    fn uid_of(&self, spec: &LaunchSpec) -> Uid {
+        spec.credentials.as_ref().map_or(self.own_uid, |credentials| credentials.uid)
     }
 
     fn proven(&self, member: Member) -> Proven {
@@ -325,6 +339,22 @@ impl Starter {
             set(&slot_variable(slot), &units.join(","));
         }
         variables.into_iter().map(|(key, value)| format!("{key}={value}")).collect()
+    }
+}
+
+fn failed_launch(error: LaunchError) -> Failed {
+    match error {
+        LaunchError::Setup { .. } => Failed::Task(in_full(&error)),
+        LaunchError::Hung => Failed::Hung(in_full(&error)),
+        LaunchError::Host { .. } => Failed::Host(in_full(&error)),
+    }
+}
+
+fn without_scope(why: &NoScope) -> Failed {
+    match why {
+        NoScope::Refused(_) => Failed::Task(why.to_string()),
+        NoScope::BusLost => Failed::BusLost(why.to_string()),
+        NoScope::Host(_) => Failed::Host(why.to_string()),
     }
 }
 

@@ -187,47 +187,98 @@ pub(super) fn host_fault<E: Into<io::Error>>(doing: &str) -> impl FnOnce(E) -> L
     move |error| LaunchError::Host { doing: doing.to_owned(), source: error.into() }
 }
 
-/// Starts a run up to its gate; within [`LAUNCH_MS`].
+/// A supervisor that waits for its first word, with all that it will be handed. Dropping it ends the
+/// supervisor, and there was no command.
+#[derive(Debug)]
+pub struct Begun {
+    supervisor: Member,
+    socket: OwnedFd,
+    sealed: OwnedFd,
+    record: File,
+    record_path: PathBuf,
+    output: Option<(OwnedFd, File)>,
+}
+
+/// Starts a run up to its gate.
 ///
 /// # Errors
 /// [`LaunchError`]; the gate is closed then, and what was made has been ended and reaped.
 pub fn launch(launcher: &Launcher, spec: &LaunchSpec) -> Result<Launched, LaunchError> {
-    let deadline = now().plus(LAUNCH_MS);
+    begin(launcher, spec)?.bring_to_gate(&launcher.host)
+}
+
+/// Starts the supervisor of a run and nothing else; within [`LAUNCH_MS`]. Wherever it is put now, the command
+/// will be too.
+///
+/// # Errors
+/// [`LaunchError::Host`]; nothing is left then.
+pub fn begin(launcher: &Launcher, spec: &LaunchSpec) -> Result<Begun, LaunchError> {
     let record = make_record(&spec.record).map_err(host_fault("making the exit record"))?;
-    let done = launch_with(launcher, spec, &record, deadline);
-    if matches!(done, Err(LaunchError::Host { .. } | LaunchError::Hung)) {
+    let begun = begin_with(launcher, spec, record);
+    if begun.is_err() {
         // It says nothing, and nobody will look for it.
         let _ = fs::remove_file(&spec.record);
     }
-    done
+    begun
 }
 
-fn launch_with(
-    launcher: &Launcher,
-    spec: &LaunchSpec,
-    record: &File,
-    deadline: MonoMs,
-) -> Result<Launched, LaunchError> {
+fn begin_with(launcher: &Launcher, spec: &LaunchSpec, record: File) -> Result<Begun, LaunchError> {
+    let deadline = now().plus(LAUNCH_MS);
     let sealed = seal(spec, &launcher.limits, &launcher.journal).map_err(host_fault("sealing the spec"))?;
     let output = open_output(&spec.output).map_err(host_fault("opening the output file"))?;
     let wanted = Wanted { run: spec.run, nonce: &spec.nonce, sealed: sealed.as_fd() };
-    let (supervisor, ours) = launcher.maker.make(&launcher.host, &wanted, deadline)?;
+    let (supervisor, socket) = launcher.maker.make(&launcher.host, &wanted, deadline)?;
+    Ok(Begun { supervisor, socket, sealed, record, record_path: spec.record.clone(), output })
+}
 
-    let mut fds: Vec<BorrowedFd<'_>> = vec![sealed.as_fd(), record.as_fd()];
-    if let Some((directory, file)) = &output {
-        fds.extend([directory.as_fd(), file.as_fd()]);
+impl Begun {
+    /// The supervisor.
+    pub const fn supervisor(&self) -> &Member {
+        &self.supervisor
     }
-    let command = wire::send(&ours, wire::HELLO, &fds)
-        .map_err(host_fault("talking to tenured-exec"))
-        .and_then(|()| hear_answer(&launcher.host, &ours, deadline));
-    match command {
-        Ok(command) => Ok(Launched { command, supervisor, gate: Gate { socket: ours } }),
-        Err(failed) => {
-            drop(ours);
-            // If it does not end it stays, with a gate that is closed for good.
-            let _ = end_supervisor(&launcher.host, &supervisor.handle);
-            Err(failed)
+
+    /// Lets the supervisor make the command, up to its gate; within [`LAUNCH_MS`].
+    ///
+    /// # Errors
+    /// [`LaunchError`]; the gate is closed then, and what was made has been ended and reaped.
+    pub fn bring_to_gate(self, host: &HostProcesses) -> Result<Launched, LaunchError> {
+        let deadline = now().plus(LAUNCH_MS);
+        let mut fds: Vec<BorrowedFd<'_>> = vec![self.sealed.as_fd(), self.record.as_fd()];
+        if let Some((directory, file)) = &self.output {
+            fds.extend([directory.as_fd(), file.as_fd()]);
         }
+        let command = wire::send(&self.socket, wire::HELLO, &fds)
+            .map_err(host_fault("talking to tenured-exec"))
+            .and_then(|()| hear_answer(host, &self.socket, deadline));
+        match command {
+            Ok(command) => {
+                Ok(Launched { command, supervisor: self.supervisor, gate: Gate { socket: self.socket } })
+            }
+            Err(failed) => {
+                let says_nothing = matches!(failed, LaunchError::Host { .. } | LaunchError::Hung);
+                // If it does not end it stays, with a gate that is closed for good.
+                let _ = self.end(host, says_nothing);
+                Err(failed)
+            }
+        }
+    }
+
+    /// Gives the start up, and waits until nothing is left of it.
+    ///
+    /// # Errors
+    /// Where the supervisor cannot be seen or does not end.
+    pub fn abandon(self, host: &HostProcesses) -> io::Result<()> {
+        self.end(host, true)
+    }
+
+    fn end(self, host: &HostProcesses, says_nothing: bool) -> io::Result<()> {
+        drop(self.socket);
+        let ended = end_supervisor(host, &self.supervisor.handle);
+        if says_nothing {
+            // Nobody will look for it.
+            let _ = fs::remove_file(&self.record_path);
+        }
+        ended
     }
 }
 
