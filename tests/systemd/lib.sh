@@ -184,3 +184,47 @@ reset_host() {
     systemctl daemon-reload
     systemctl reset-failed || true
 }
+
+# Adds to the configuration; a daemon that runs is told.
+configure() { # lines of toml...
+    mkdir -p /etc/tenured/tenured.toml.d
+    printf '%s\n' "$@" >/etc/tenured/tenured.toml.d/case.toml
+    ! systemctl --quiet is-active tenured.service || systemctl reload tenured.service
+}
+
+# A drop-in of a unit for this case alone.
+drop_in() { # unit, lines...
+    local unit="$1"
+    shift
+    mkdir -p "/run/systemd/system/$unit.d"
+    printf '%s\n' "$@" >"/run/systemd/system/$unit.d/case.conf"
+    systemctl daemon-reload
+}
+
+# Adds a task whose command ends with a code once a file is there: `task="$(add_waiting go 3)"`, `touch
+# "$CASE_DIR/go"`.
+add_waiting() { # file, code, further words of add...
+    local file="$CASE_DIR/$1" code="$2"
+    shift 2
+    add "$@" -- bash -c "until [ -e '$file' ]; do sleep 0.05; done; exit $code"
+}
+
+# How often a kind is among a task's events.
+count_events() { # task, kind
+    events "$1" | grep -cx "$2" || true
+}
+
+running() { # task
+    task_is "$1" running && [ "$(task_says "$1" Stage)" = running ]
+}
+
+# Waits until a task runs, and says who its worker is.
+worker_of() { # task
+    wait_for "task $1 to run" 10 running "$1" >/dev/null
+    worker "$1"
+}
+
+# Where no job of the service manager is left.
+settled() {
+    prints "No jobs running." systemctl list-jobs
+}
