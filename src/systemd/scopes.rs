@@ -177,6 +177,13 @@ impl Scopes {
         };
         let owned = async {
             let bus = DBusProxy::new(&connection).await?;
+            // A user's bus that our own connection has started: the manager comes to it a moment later, and
+            // the bus waits for it when asked for its name. Where there is no manager, nobody comes.
+            let called = bus.start_service_by_name(MANAGER.try_into()?, 0);
+            let came = timeout(CONNECT, called).await.is_ok_and(|called| called.is_ok());
+            if came {
+                return Ok(true);
+            }
             bus.name_has_owner(MANAGER.try_into()?).await.map_err(zbus::Error::from)
         };
         match owned.await {

@@ -27,7 +27,7 @@ lives "$worker"
 gone "$daemon"
 mine_runs
 as ann systemctl --user reload tenured.service
-quick="$(mine add -- sh -c 'exit 3' | jq -r .Task)"
+quick="$(mine add --retries 0 -- sh -c 'exit 3' | jq -r .Task)"
 as ann tenurectl --user wait --timeout 10s "$quick" || same "its exit status" 3 "$?"
 
 # A stranger has no way in.
