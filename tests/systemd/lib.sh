@@ -127,7 +127,7 @@ task_is() { # task, status
 # The runs of a task, one outcome a line, oldest first.
 outcomes() { # task
     busctl --json=short call org.tenured1 /org/tenured1 org.tenured1.Manager ListRuns 'ta{sv}' "$1" 0 |
-        jq -r '.data[0][] | .Outcome.data // "-"'
+        jq -r '.data[0][] | .Outcome.data // "" | if . == "" then "-" else . end'
 }
 
 # The kinds of a task's events, one a line, oldest first.
@@ -135,6 +135,21 @@ events() { # task
     busctl --json=short call org.tenured1 /org/tenured1 org.tenured1.Manager ListEvents 'a{sv}' 1 Task t "$1" |
         jq -r '.data[0][].Kind.data'
 }
+
+# The exit code of a task's last run.
+exit_code() { # task
+    busctl --json=short call org.tenured1 /org/tenured1 org.tenured1.Manager ListRuns 'ta{sv}' "$1" 0 |
+        jq -r '.data[0][-1].ExitCode.data'
+}
+
+# Waits until the journal has a line of this case with these words, whoever wrote it.
+journal_says() { # words
+    wait_for "the journal to say: $1" 10 journal_has "$1" >/dev/null
+}
+journal_has() { journal --output=cat --grep="$1" | grep .; }
+
+# Whether the kernel keeps limits of a kind for units here: memory, cpu, pids, io.
+has_controller() { grep -qw "$1" /sys/fs/cgroup/cgroup.controllers; }
 
 # The worker of a running task as a process.
 worker() { # task

@@ -10,15 +10,15 @@ second() { # unit, arguments...
     systemd-run --quiet --unit="$unit" --property=Type=exec /usr/bin/tenured "$@"
     wait_for "$unit to end" 20 unit_is "$unit" failed
     status="$(property "$unit" ExecMainStatus)"
-    note "$unit ended with $status: $(journal -u "$unit" -o cat | tail -n 1)"
+    note "$unit ended with $status"
     [ "$status" != 0 ] || fail "$unit ended well"
 }
 # On the same board.
 second second-board.service
-journal -u second-board.service | grep -q 'board.*held by' || fail "it does not say who has the board"
+journal_says 'board.* is held by'
 # With a board of its own, for the same name.
 second second-name.service --state-dir=/var/lib/tenured-two --runtime-dir=/run/tenured-two
-journal -u second-name.service | grep -q 'owns org.tenured1' || fail "it does not say who has the name"
+journal_says 'owns org.tenured1'
 
 lives "$daemon"
 lives "$worker"

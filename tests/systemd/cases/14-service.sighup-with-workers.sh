@@ -23,7 +23,7 @@ task_is "$waiting" ready
 echo 'nonsense = 1' >>/etc/tenured/tenured.toml.d/case.toml
 systemctl reload tenured.service || note "reload said that it failed"
 lives "$daemon"
-wait_for "a word about it" 5 bash -c "journalctl --quiet -u tenured.service --since '@$(cut -d. -f1 "$CASE_DIR/since")' | grep -q nonsense"
+journal_says nonsense
 unit_is tenured.service active
 configure '[run]' 'max_running = 5'
 wait_for "the fourth to have its turn" 10 task_is "$waiting" done
