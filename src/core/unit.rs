@@ -15,6 +15,17 @@ pub fn scope(task: TaskId, run: RunId, nonce: &Nonce) -> String {
     format!("tenured-{task}-run-{run}-{nonce}.scope")
 }
 
+/// Whether a unit's name has the form of [`scope`].
+pub fn is_scope(unit: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    let parts = || {
+        let (task, rest) = unit.strip_prefix("tenured-")?.strip_suffix(".scope")?.split_once("-run-")?;
+        let (run, nonce) = rest.split_once('-')?;
+        Some(number(task) && number(run) && Nonce::parse(nonce).is_some())
+    };
+    parts().unwrap_or(false)
+}
+
 /// The slice of a queue; the common one where the queue's name makes no unit's name.
 pub fn slice(queue: &str) -> String {
     let name = format!("tenured-{}.slice", escape(queue));
@@ -50,6 +61,11 @@ mod tests {
         assert_eq!(name, format!("tenured-42-run-7-{}.scope", "ab".repeat(16)));
         let longest = scope(TaskId::new(i64::MAX), RunId::new(i64::MAX), &nonce);
         assert!(longest.len() <= NAME_BYTES);
+        assert!(is_scope(&name) && is_scope(&longest));
+        for other in ["tenured.scope", "tenured-1-run-2.scope", "tenured-1-run-2-x.scope", "session-1.scope"]
+        {
+            assert!(!is_scope(other), "{other}");
+        }
     }
 
     #[test]

@@ -188,9 +188,6 @@ impl Engine {
         self.unwatch(run.run);
         if let (true, Some(nonce)) = (run.launched, &run.nonce) {
             crate::linux::records::remove(&self.state, run.run, nonce);
-            if let Some(maker) = &self.starter.scopes {
-                maker.forget(run.task, run.run, nonce);
-            }
         }
     }
 

@@ -39,6 +39,7 @@ use crate::ports::Clock;
 use crate::service::desk::Desk;
 use crate::service::types::{Ask, Reply};
 use crate::store::{Snapshot, Store, Tx, start, sweep};
+use crate::systemd::journal_fields;
 
 /// A leader that has ended leaves its supervisor this long to write the record, before the rest of the tree
 /// counts as lingering.
@@ -78,7 +79,7 @@ pub struct Engine {
     /// When the host began to shut down.
     pub(super) shutdown: Option<MonoMs>,
     clock: Arc<dyn Clock>,
-    pub(super) starter: Starter,
+    starter: Starter,
     events: mpsc::Sender<Event>,
     watchers: HashMap<RunId, Vec<AbortHandle>>,
     /// The doubts about boots that were said last.
@@ -633,6 +634,9 @@ impl Engine {
             tracing::info!(tasks = retained.len(), "put old tasks away");
         }
         tidy::after_sweep(&self.store, &self.state, retained).await;
+        if self.starter.scopes.as_ref().is_some_and(|maker| maker.tells_journal) {
+            journal_fields::tidy(self.desk.when().now.wall);
+        }
         if self.now().since(self.touched) >= TOUCH_MS {
             self.touch().await?;
         }

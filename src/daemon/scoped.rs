@@ -6,7 +6,7 @@
 
 use std::os::fd::AsFd as _;
 
-use crate::core::ids::{Nonce, RunId, TaskId};
+use crate::core::ids::{RunId, TaskId};
 use crate::core::row::Cgroup;
 use crate::core::spec::Resource;
 use crate::core::unit;
@@ -71,15 +71,8 @@ impl ScopeMaker {
         }
         let member = Member { pid: supervisor.pid(), fd: supervisor.as_fd() };
         let is_in = || self.cgroups.path_of(supervisor).is_ok_and(|path| last(&path) == unit);
-        let made = self.scopes.start(&wanted.scope, &[member], is_in).await;
-        let made = match made {
-            Ok(()) => self.seen(wanted, supervisor).await,
-            Err(no_scope) => Err(no_scope),
-        };
-        if made.is_err() {
-            self.forget_unit(unit);
-        }
-        made
+        self.scopes.start(&wanted.scope, &[member], is_in).await?;
+        self.seen(wanted, supervisor).await
     }
 
     /// The cgroup that it is in, with its id and the unit's invocation.
@@ -109,17 +102,6 @@ impl ScopeMaker {
             }
         }
         Ok(())
-    }
-
-    /// Takes back what journald was told of a run that is over.
-    pub fn forget(&self, task: TaskId, run: RunId, nonce: &Nonce) {
-        self.forget_unit(&unit::scope(task, run, nonce));
-    }
-
-    fn forget_unit(&self, unit: &str) {
-        if self.tells_journal {
-            journal_fields::remove(unit);
-        }
     }
 }
 
