@@ -164,6 +164,7 @@ impl Engine {
     /// Nothing new is started any more in this life.
     pub fn stop_starting(&mut self) {
         self.is_ending = true;
+        self.starter.leave();
     }
 
     fn starts(&self) -> bool {

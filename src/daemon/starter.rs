@@ -84,8 +84,8 @@ enum Failed {
     Hung(String),
     /// The host's matter.
     Host(String),
-    /// The bus is away, and with it the way to systemd.
-    BusLost(String),
+    /// Nobody's: the bus is away, and with it the way to systemd, or the daemon ends.
+    NotNow(String),
 }
 
 impl Starter {
@@ -188,6 +188,13 @@ impl Starter {
         Ok(Some((maker, Wanted::of(start, grace_ms))))
     }
 
+    /// The daemon ends: what does not wait at its gate yet is left to the next one.
+    pub fn leave(&self) {
+        if let Some(maker) = &self.scopes {
+            maker.scopes.leave();
+        }
+    }
+
     /// Whether what is started by default can be started now.
     pub fn can_start(&self) -> bool {
         let is_direct = self.desk.policy().launch == Launch::Direct;
@@ -256,7 +263,7 @@ impl Starter {
             Failed::Task(why) => start::not_started(tx, run, why, false, &when),
             Failed::Hung(why) => start::hung(tx, run, why, &when),
             Failed::Host(why) => start::not_started(tx, run, why, true, &when),
-            Failed::BusLost(why) => start::not_now(tx, run, why, &when),
+            Failed::NotNow(why) => start::not_now(tx, run, why, &when),
         };
         if let Err(error) = self.desk.store().write_end("a start that failed", work).await {
             tracing::error!(TENURED_RUN = run.get(), error = %in_full(&error), "cannot record a failed start; the next sweep will");
@@ -353,7 +360,7 @@ fn failed_launch(error: LaunchError) -> Failed {
 fn without_scope(why: &NoScope) -> Failed {
     match why {
         NoScope::Refused(_) => Failed::Task(why.to_string()),
-        NoScope::BusLost => Failed::BusLost(why.to_string()),
+        NoScope::BusLost | NoScope::Leaving => Failed::NotNow(why.to_string()),
         NoScope::Host(_) => Failed::Host(why.to_string()),
     }
 }

@@ -77,6 +77,9 @@ pub enum NoScope {
     /// The bus is away: nothing can be started until it is back.
     #[error("the bus is away, and with it the way to systemd")]
     BusLost,
+    /// The daemon ends: the manager makes no scope that is ordered after a unit while that is stopped.
+    #[error("the daemon ends; the next one starts it")]
+    Leaving,
     /// The host's matter.
     #[error("systemd did not make the scope: {0}")]
     Host(String),
@@ -121,6 +124,7 @@ struct Inner {
     own_unit: Option<String>,
     /// Whether the manager knows us as ready: until then a job that is ordered after us would wait for ever.
     is_ready: AtomicBool,
+    is_leaving: AtomicBool,
     lacking: Lacking,
     waiting: Mutex<HashMap<String, Arc<Waiter>>>,
     link: watch::Sender<Option<Connection>>,
@@ -163,6 +167,7 @@ impl Scopes {
             address,
             own_unit,
             is_ready: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
             lacking: Lacking::default(),
             waiting: Mutex::default(),
             link: watch::Sender::new(None),
@@ -199,6 +204,14 @@ impl Scopes {
     /// The manager knows from now on that the daemon is ready.
     pub fn ready(&self) {
         self.inner.is_ready.store(true, Ordering::Release);
+    }
+
+    /// The daemon ends: whoever still waits for a scope gives up.
+    pub fn leave(&self) {
+        self.inner.is_leaving.store(true, Ordering::Release);
+        for waiter in self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            waiter.woken.notify_one();
+        }
     }
 
     /// Whether scopes can be made now.
@@ -308,6 +321,9 @@ impl Scopes {
             let _ = timeout_at(deadline.min(Instant::now() + LOOK), waiter.woken.notified()).await;
             if is_in() {
                 return Ok(());
+            }
+            if self.inner.is_leaving.load(Ordering::Acquire) {
+                return Err(NoScope::Leaving);
             }
             if let Some(result) = waiter.result()
                 && result != "done"
@@ -563,6 +579,17 @@ mod tests {
             by_name("org.freedesktop.systemd1.NoSuchUnit"),
             Refusal::Other("NoSuchUnit: why".to_owned())
         );
+    }
+
+    #[tokio::test]
+    async fn an_end_of_the_daemon_ends_the_waiting() {
+        let scopes = scopes();
+        let waiter = Arc::new(Waiter::default());
+        let (inner, unit) = (&scopes.inner, "a.scope");
+        let waits = Waits { inner, unit };
+        waits.register(&waiter);
+        scopes.leave();
+        timeout(START, waiter.woken.notified()).await.expect("it was not woken");
     }
 
     #[tokio::test]
