@@ -71,7 +71,7 @@ pub struct Context {
     pub late: bool,
     /// A starter of this life has the run in hand.
     pub in_hand: bool,
-    /// When the host began to shut down, in this boot.
+    /// When the host began to shut down, in the boot of the row.
     pub shutdown: Option<MonoMs>,
     /// `[sweep] linger`, milliseconds.
     pub linger_ms: i64,
@@ -288,7 +288,10 @@ impl Times {
 fn lost(record: Option<&Record>, run: &RunPart, context: &Context) -> bool {
     let never_ran = matches!(record, Some(Record { end: record::End::GateClosed, .. }));
     if context.identity == Boot::Other || context.stamps == Boot::Other {
-        return record.is_none() || never_ran;
+        // A daemon that ended before it could judge an end of that shutdown left it to us.
+        let ended = record.map(|record| MonoMs(record.ended_ms));
+        let went_with_it = ended.zip(context.shutdown).is_some_and(|(ended, shutdown)| ended >= shutdown);
+        return record.is_none() || never_ran || went_with_it;
     }
     let Some(shutdown) = context.shutdown else {
         return false;

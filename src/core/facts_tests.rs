@@ -262,7 +262,11 @@ fn an_end_on_record_before_a_reboot_is_an_end() {
     let with = |record| Observed { record, ..seen(Seen::Gone) };
     assert!(facts(&row, &with(None), &reboot).lost);
     let completed = record(5, record::End::Exited(Exit::Code(0)));
-    assert!(!facts(&row, &with(Some(completed)), &reboot).lost);
+    assert!(!facts(&row, &with(Some(completed.clone())), &reboot).lost);
+    // What ended in the course of that shutdown went with the host, also where nobody saw it then.
+    let stamped = |at| Context { shutdown: Some(MonoMs(at)), ..reboot };
+    assert!(facts(&row, &with(Some(completed.clone())), &stamped(5)).lost);
+    assert!(!facts(&row, &with(Some(completed)), &stamped(6)).lost);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::core::boot::{self, Boot, Remembered, Witnesses};
 use crate::core::fingerprint::Epoch;
 use crate::core::ids::BootId;
 use crate::core::row::RunPart;
+use crate::core::time::MonoMs;
 
 /// See the module.
 pub struct Boots {
@@ -15,6 +16,8 @@ pub struct Boots {
     judged: HashMap<BootId, Boot>,
     /// The newest remembered boot of each epoch; rows written by hand carry a text only.
     newest: HashMap<Epoch, BootId>,
+    /// When the host began to shut down in a boot, by that boot's clock.
+    shutdowns: HashMap<BootId, MonoMs>,
 }
 
 /// The boots of one row.
@@ -29,7 +32,8 @@ pub struct RowBoots {
 impl Boots {
     /// Judges what the board remembers.
     pub fn judge(remembered: &[Remembered], witnesses: Witnesses) -> Self {
-        let mut boots = Self { witnesses, judged: HashMap::new(), newest: HashMap::new() };
+        let mut boots =
+            Self { witnesses, judged: HashMap::new(), newest: HashMap::new(), shutdowns: HashMap::new() };
         for old in remembered {
             let verdict = boot::judge(&old.epoch, Some(old), &boots.witnesses);
             boots.judged.insert(old.boot, verdict);
@@ -42,6 +46,19 @@ impl Boots {
     /// The remembered boot that is this one, if there is one.
     pub fn same(&self) -> Option<BootId> {
         self.judged.iter().filter(|(_, verdict)| **verdict == Boot::Same).map(|(boot, _)| *boot).max()
+    }
+
+    /// With the stamps of the shutdowns that ended boots.
+    #[must_use]
+    pub fn ended_by(mut self, shutdowns: Vec<(BootId, MonoMs)>) -> Self {
+        self.shutdowns = shutdowns.into_iter().collect();
+        self
+    }
+
+    /// When the host began to shut down in the boot of a run.
+    pub fn shutdown_of(&self, run: &RunPart) -> Option<MonoMs> {
+        let newest = || run.epoch.as_ref().and_then(|epoch| self.newest.get(epoch)).copied();
+        self.shutdowns.get(&run.boot.or_else(newest)?).copied()
     }
 
     /// From now on this row of the board stands for this boot.

@@ -39,6 +39,7 @@ use crate::ports::Clock;
 use crate::service::desk::Desk;
 use crate::service::types::{Ask, Reply};
 use crate::store::{Snapshot, Store, Tx, start, sweep};
+use crate::systemd::host::Host;
 use crate::systemd::journal_fields;
 
 /// A leader that has ended leaves its supervisor this long to write the record, before the rest of the tree
@@ -101,6 +102,8 @@ pub struct Engine {
     is_ending: bool,
     /// Sweeps rest until then: the host is about to sleep.
     pub(super) rest_until: Option<MonoMs>,
+    /// Who can be asked what the host is about to do.
+    pub(super) host: Option<Host>,
 }
 
 /// The pieces of an engine.
@@ -147,6 +150,7 @@ impl Engine {
             due_seen: now,
             is_ending: false,
             rest_until: None,
+            host: None,
         }
     }
 
@@ -373,7 +377,10 @@ impl Engine {
         round: Round,
     ) -> Result<(Vec<Judged>, SweepReport), Error> {
         let rows = self.rows(selection).await?;
-        let judged = self.judge(rows, round);
+        let mut judged = self.judge(rows, round);
+        if self.is_hosts_doing(&judged).await? {
+            judged = self.judge(judged.into_iter().map(|judged| judged.row).collect(), round);
+        }
         self.watch(&judged);
         let report = self.apply(&judged).await?;
         self.kill_rest(&judged, round.now);

@@ -1,16 +1,43 @@
 //! What the daemon does when the host goes down, stays up, sleeps or wakes.
 
+use nix::libc::{SIGKILL, SIGTERM};
+
 use crate::core::fault::Error;
+use crate::core::record::End;
+use crate::core::retry::Exit;
 use crate::core::time::MonoMs;
+use crate::core::verdict::{Release, Verdict};
 use crate::daemon::engine::Engine;
+use crate::daemon::judge::Judged;
 use crate::store::boots;
-use crate::systemd::host::News;
+use crate::systemd::host::{Host, News};
 use crate::systemd::message_id::{self, Line};
 
 /// Sweeps rest no longer than this before a sleep that then does not come; the clock stands still in sleep.
 const REST_MS: i64 = 30_000;
 
+/// So long the news of a shutdown may have been on its way.
+const HEARD_LATE_MS: i64 = 1_000;
+
 impl Engine {
+    /// Who can be asked about the host from now on.
+    pub fn know(&mut self, host: Host) {
+        self.host = Some(host);
+    }
+
+    /// Where a worker was ended by a signal that nobody of us sent, the host is asked first whether it goes
+    /// down: the manager ends workers as soon as it says so, and either may be heard first. Whether it does.
+    pub(super) async fn is_hosts_doing(&mut self, judged: &[Judged]) -> Result<bool, Error> {
+        if self.shutdown.is_some() || !judged.iter().any(is_ended_by_others) {
+            return Ok(false);
+        }
+        let Some(host) = &self.host else { return Ok(false) };
+        if host.is_stopping().await != Some(true) {
+            return Ok(false);
+        }
+        self.host_stops().await.map(|()| true)
+    }
+
     /// Does what the news mean; when it returns without an error the board has it.
     ///
     /// # Errors
@@ -38,7 +65,9 @@ impl Engine {
         if self.shutdown.is_some() {
             return Ok(());
         }
-        let when = self.desk.when();
+        let mut when = self.desk.when();
+        // The manager may have begun to end workers a little before it says so.
+        when.now.mono = when.now.mono.plus(-HEARD_LATE_MS);
         // At once, whatever the board says to it.
         self.shutdown = Some(when.now.mono);
         tracing::info!(
@@ -70,5 +99,26 @@ impl Engine {
     /// Until when sweeps rest, if they do.
     pub(super) fn rests_until(&self, now: MonoMs) -> Option<MonoMs> {
         self.rest_until.filter(|until| now < *until)
+    }
+}
+
+/// Whether a run is about to end as one whose worker got TERM or KILL from somebody else.
+fn is_ended_by_others(judged: &Judged) -> bool {
+    let signal = judged.observed.record.as_ref().and_then(|record| match record.end {
+        End::Exited(Exit::Signal(signal)) => Some(signal),
+        End::Exited(Exit::Code(_)) | End::GateClosed | End::ExecFailed { .. } | End::SetupFailed { .. } => {
+            None
+        }
+    });
+    let why = match judged.verdict {
+        Verdict::Release { why, .. } => why,
+        Verdict::Keep | Verdict::Extend | Verdict::Hold(_) | Verdict::Signal(..) | Verdict::Forget => {
+            return false;
+        }
+    };
+    match why {
+        Release::Crashed => true,
+        Release::Record => matches!(signal, Some(SIGTERM | SIGKILL)),
+        _ => false,
     }
 }

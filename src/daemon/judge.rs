@@ -60,7 +60,10 @@ impl Engine {
             return Judged { verdict: decide(&facts, round.passes), row, observed, facts, doubt: None };
         };
         let boots = self.boots.of(run);
-        let context = self.context(boots, self.in_hand.contains(&run.run), round, policy);
+        let mut context = self.context(boots, self.in_hand.contains(&run.run), round, policy);
+        if boots.identity == Boot::Other || boots.stamps == Boot::Other {
+            context.shutdown = self.boots.shutdown_of(run);
+        }
         let mut observed = if context.in_hand {
             Observed::nothing()
         } else {

@@ -38,7 +38,7 @@ use crate::linux::spawn::Launcher;
 use crate::ports::Clock;
 use crate::service::desk::{Desk, ThisBoot};
 use crate::service::worker::Deputy;
-use crate::store::{Options, Store, boots};
+use crate::store::{Options, Snapshot, Store, boots};
 use crate::systemd;
 use crate::systemd::fd_store::{self, FdStore};
 use crate::systemd::host::{Host, Told};
@@ -183,13 +183,16 @@ async fn serve_board(
     let observer = Observer::new(Arc::new(processes), cgroups, Arc::new(settings.state.clone()));
     let parts = Parts { desk: desk.clone(), clock, observer, boots, starter, events, shutdown };
     let mut engine = Engine::new(parts);
+    let host = host_of(&settings);
+    if let Some(host) = host.clone() {
+        engine.know(host);
+    }
     tidy::everything(store, &settings.state).await;
     attempt!("cannot take back the workers' descriptors", engine.take_back(given).await);
     attempt!("the first look at the board failed", engine.first_look().await);
     let admins = if settings.is_users_own { Admins::RootAnd(own_uid) } else { Admins::Root };
     let service = Service { desk, admins, admission: Admission::default(), signals: hints };
     let (told, news) = mpsc::channel(NEWS);
-    let host = host_of(&settings);
     let inputs = Inputs {
         signals,
         asks: asked,
@@ -357,8 +360,9 @@ async fn judge_boots(
 ) -> Result<(Boots, ThisBoot, Option<crate::core::time::MonoMs>), Ended> {
     let mut witnesses = attempt!("cannot read which boot this is", clock.witnesses());
     witnesses.nonce = attempt!("cannot read the boot's nonce", read_boot_nonce(runtime));
-    let remembered = attempt!("cannot read the boots", store.read("the boots", boots::all).await);
-    let mut judged = Boots::judge(&remembered, witnesses.clone());
+    let read = |snapshot: &Snapshot<'_>| Ok((boots::all(snapshot)?, boots::shutdowns(snapshot)?));
+    let (remembered, shutdowns) = attempt!("cannot read the boots", store.read("the boots", read).await);
+    let mut judged = Boots::judge(&remembered, witnesses.clone()).ended_by(shutdowns);
     witnesses.nonce = Some(attempt!("cannot write the boot's nonce", ensure_boot_nonce(runtime)));
     let wall = clock.now().wall;
     let same = judged.same();

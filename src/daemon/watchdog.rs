@@ -62,15 +62,17 @@ enum Tick {
 
 /// What the ticks have seen so far.
 struct Watch {
-    last: Seen,
+    /// Nothing before the first tick: there is nothing to compare with.
+    last: Option<Seen>,
     moved: MonoMs,
 }
 
 impl Watch {
     fn tick(&mut self, seen: Seen, now: MonoMs) -> Tick {
-        let last = std::mem::replace(&mut self.last, seen);
-        let loop_moves = seen.idle || seen.turns != last.turns;
-        let writer_moves = seen.board.waiting == 0 || seen.board.progress != last.board.progress;
+        let last = self.last.replace(seen);
+        let loop_moves = seen.idle || last.is_none_or(|last| seen.turns != last.turns);
+        let writer_moves =
+            seen.board.waiting == 0 || last.is_none_or(|last| seen.board.progress != last.board.progress);
         let slow = seen.board.oldest_ms > SLOW_MS;
         if loop_moves && writer_moves {
             self.moved = now;
@@ -92,7 +94,7 @@ pub async fn watch(desk: Desk, pulse: Arc<Pulse>, notifier: Notifier, limit: Dur
         idle: pulse.idle.load(Ordering::Acquire),
         board: desk.store().health(),
     };
-    let mut watch = Watch { last: look(), moved: desk.when().now.mono };
+    let mut watch = Watch { last: None, moved: desk.when().now.mono };
     let mut ticks = tokio::time::interval(limit / 2);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut was_silent = false;
@@ -123,7 +125,7 @@ mod tests {
     }
 
     fn ticks(seen: &[(u64, bool, Health)]) -> Vec<Tick> {
-        let mut watch = Watch { last: Seen::default(), moved: MonoMs(0) };
+        let mut watch = Watch { last: None, moved: MonoMs(0) };
         let seen = seen.iter().map(|&(turns, idle, board)| Seen { turns, idle, board });
         seen.zip(1..).map(|(seen, at)| watch.tick(seen, MonoMs(at * 10_000))).collect()
     }

@@ -107,6 +107,20 @@ pub fn shutdown_of(snapshot: &Snapshot<'_>, boot: BootId) -> Result<Option<MonoM
     Ok(stamp.flatten().map(MonoMs))
 }
 
+/// Every stamp of a shutdown that is remembered.
+///
+/// # Errors
+/// A fault of the board.
+pub fn shutdowns(snapshot: &Snapshot<'_>) -> Result<Vec<(BootId, MonoMs)>, Error> {
+    let rows = snapshot.all(
+        "reading the stamps of shutdowns",
+        "SELECT boot, shutdown_ms FROM boots WHERE shutdown_ms IS NOT NULL",
+        [],
+        |row| Ok((row.get(0)?, row.get::<_, Lax>(1)?.0)),
+    )?;
+    Ok(rows.into_iter().filter_map(|(boot, stamp)| Some((boot, MonoMs(stamp?)))).collect())
+}
+
 /// The newest boot of an epoch; rows written by hand carry a text only.
 pub(super) fn newest_of(snapshot: &Snapshot<'_>, epoch: &Epoch) -> Result<Option<BootId>, Error> {
     snapshot.one(

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use zbus::OwnedFd;
 use zbus::connection::Builder;
+use zbus::fdo::DBusProxy;
 use zbus::{Connection, MatchRule, Message, MessageStream};
 
 const LOGIND: &str = "org.freedesktop.login1";
@@ -137,6 +138,7 @@ impl Host {
             for member in ["PrepareForShutdown", "PrepareForSleep"] {
                 streams.push(logind_stream(&connection, member).await?);
             }
+            streams.push(owner_stream(&connection).await?);
         }
         // Without this the manager keeps its signals to itself. One that cannot be asked sends none.
         let subscribed = connection
@@ -152,7 +154,10 @@ impl Host {
         *pause = PAUSE;
         let mut heard = select_all(streams);
         while let Some(message) = heard.next().await {
-            if let Some(news) = news(&message?) {
+            let message = message?;
+            if message.header().member().is_some_and(|member| member == "NameOwnerChanged") {
+                self.lock(&connection, locks).await;
+            } else if let Some(news) = news(&message) {
                 self.pass_on(news, &connection, locks, loop_).await;
             }
         }
@@ -182,6 +187,13 @@ impl Host {
     /// Takes the locks that are not held.
     async fn lock(&self, connection: &Connection, locks: &mut Locks) {
         if !self.has_logind {
+            return;
+        }
+        if !is_owned(connection).await {
+            if !locks.said {
+                tracing::info!("there is no login manager; the service manager says when the host goes down");
+                locks.said = true;
+            }
             return;
         }
         for (what, why, lock) in [
@@ -221,8 +233,20 @@ async fn is_stopping(connection: &Connection) -> Option<bool> {
 }
 
 async fn is_preparing(connection: &Connection) -> Option<bool> {
+    if !is_owned(connection).await {
+        return None;
+    }
     let manager = (LOGIND, LOGIND_PATH, LOGIND_INTERFACE);
     bool::try_from(property(connection, manager, "PreparingForShutdown").await.ok()?).ok()
+}
+
+/// Whether there is a login manager. One that is not there is not started by us.
+async fn is_owned(connection: &Connection) -> bool {
+    let owned = async {
+        let bus = DBusProxy::new(connection).await?;
+        bus.name_has_owner(LOGIND.try_into()?).await.map_err(zbus::Error::from)
+    };
+    owned.await.unwrap_or(false)
 }
 
 async fn inhibit(connection: &Connection, what: &str, why: &str) -> zbus::Result<OwnedFd> {
@@ -250,6 +274,18 @@ async fn logind_stream(connection: &Connection, member: &'static str) -> zbus::R
         .sender(LOGIND)
         .interface(LOGIND_INTERFACE)
         .member(member)
+        .build()?;
+    MessageStream::for_match_rule(rule, connection, None).await
+}
+
+/// The login manager comes, goes, or is another one.
+async fn owner_stream(connection: &Connection) -> zbus::Result<MessageStream> {
+    let rule = MatchRule::builder()
+        .msg_type(zbus::message::Type::Signal)
+        .sender("org.freedesktop.DBus")
+        .interface("org.freedesktop.DBus")
+        .member("NameOwnerChanged")
+        .arg(0, LOGIND)
         .build()?;
     MessageStream::for_match_rule(rule, connection, None).await
 }
