@@ -28,7 +28,7 @@ all_as_before() {
     for at in 0 1 2; do
         lives "${workers[$at]}" >/dev/null || fail "a worker did not live on"
         same "its process" "${workers[$at]}" "$(worker "${tasks[$at]}")"
-        same "its runs" "" "$(outcomes "${tasks[$at]}" | paste -sd,)"
+        same "its runs" "-" "$(outcomes "${tasks[$at]}" | paste -sd,)"
     done
 }
 
