@@ -34,6 +34,10 @@ pub const RECLAIM_LOOKS: u32 = 3;
 pub const RECLAIM_LOOK_MS: u64 = 333;
 /// Steps that one transaction of a sweep applies, so that callers get their turn between.
 pub const STEPS_PER_COMMIT: usize = 200;
+/// `MemoryMax` and `MemoryHigh` at least: the supervisor lives in the scope too.
+pub const MEMORY_MIN_BYTES: u64 = 4 * 1_024 * 1_024;
+/// `TasksMax` at least, for the same reason.
+pub const TASKS_MIN: u64 = 2;
 /// Starts under way at once: PID 1 and fork both serialise beyond a few.
 pub const STARTS_AT_ONCE: usize = 8;
 /// First host-wide back-off after a start that failed on the host's side.

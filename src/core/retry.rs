@@ -137,9 +137,10 @@ pub enum Exit {
 /// Makes an outcome of a command's end. `explicit` tasks complete by CompleteRun only.
 pub const fn outcome_of_exit(exit: Exit, oom: bool, explicit: bool) -> Outcome {
     match exit {
-        _ if oom => Outcome::Oom,
+        // Something of its tree was killed for memory, and it came through all the same.
         Exit::Code(0) if explicit => Outcome::Failed,
         Exit::Code(0) => Outcome::Completed,
+        _ if oom => Outcome::Oom,
         Exit::Code(EXIT_TEMPFAIL) => Outcome::Tempfail,
         Exit::Code(EXIT_CONFIG) => Outcome::Misconfigured,
         Exit::Code(_) => Outcome::Failed,

@@ -442,13 +442,14 @@ impl Program {
         for (resource, value) in &self.resources {
             let range = match resource {
                 Resource::IOWeight | Resource::CPUWeight => 1..=10_000,
-                _ => 1..=u64::MAX,
+                Resource::MemoryMax | Resource::MemoryHigh => limits::MEMORY_MIN_BYTES..=u64::MAX,
+                Resource::TasksMax => limits::TASKS_MIN..=u64::MAX,
+                Resource::CPUQuotaPerSecUSec => 1..=u64::MAX,
             };
             if !range.contains(value) {
-                return Err(Refusal::argument(
-                    resource.word(),
-                    "is out of range; see systemd.resource-control(5)",
-                ));
+                let (least, most) = (range.start(), range.end());
+                let problem = format!("{value} is out of range; it goes from {least} to {most}");
+                return Err(Refusal::argument(resource.word(), problem));
             }
         }
         Ok(())

@@ -234,7 +234,11 @@ impl<P: Processes> Observer<P> {
             Some(Seen::Gone | Seen::Other) | None => {}
         }
         if let Some(cgroup) = &run.cgroup {
-            return self.scope(run.run, cgroup);
+            match self.scope(run.run, cgroup) {
+                // Without its supervisor's word nothing says that none of it was moved elsewhere.
+                Tree::Empty => {}
+                other => return other,
+            }
         }
         if has_record {
             return Tree::Empty;

@@ -409,10 +409,17 @@ fn a_scope_lives_for_as_long_as_its_cgroup_is_populated() {
 }
 
 #[test]
-fn an_empty_scope_needs_neither_a_record_nor_a_second_look() {
-    let (_, _, mut observer) = observer();
-    assert_eq!(look(&mut observer, &scoped(), 0).1, Tree::Empty);
-    assert!(!observer.owes_scan(scoped().run));
+fn an_empty_scope_without_a_record_may_have_something_elsewhere() {
+    let (model, shelf, mut observer) = observer();
+    model.put(60, Process { nonce: Some(1), ..STRANGER });
+    assert_eq!(look(&mut observer, &scoped(), 0).1, Tree::Populated, "it was moved, and carries the nonce");
+    model.end(60);
+    assert_eq!(look(&mut observer, &scoped(), 1).1, Tree::Unknown, "one empty scan proves nothing");
+    assert!(observer.owes_scan(scoped().run));
+    assert_eq!(look(&mut observer, &scoped(), 1_002).1, Tree::Empty);
+    model.put(60, Process { nonce: Some(1), ..STRANGER });
+    *shelf.0.lock().unwrap() = Some(record());
+    assert_eq!(look(&mut observer, &scoped(), 2_000).1, Tree::Empty, "the supervisor saw all of it end");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::linux::pidfd::PidFd;
 use crate::ports::Held as _;
 use crate::store::start::{Start, Unit};
 use crate::systemd::journal_fields;
-use crate::systemd::scopes::{Member, NoScope, Scope, Scopes};
+use crate::systemd::scopes::{Member, NoScope, Place, Scope, Scopes};
 
 /// What the manager waits at the most when the host goes down, milliseconds.
 const STOP_MAX_MS: i64 = 90_000;
@@ -70,8 +70,15 @@ impl ScopeMaker {
             journal_fields::write(unit, wanted.task, wanted.run);
         }
         let member = Member { pid: supervisor.pid(), fd: supervisor.as_fd() };
-        let is_in = || self.cgroups.path_of(supervisor).is_ok_and(|path| last(&path) == unit);
-        self.scopes.start(&wanted.scope, &[member], is_in).await?;
+        let look = || match self.cgroups.path_of(supervisor) {
+            Ok(path) if last(&path) == unit => Place::There,
+            Ok(_) => Place::Elsewhere,
+            Err(_) => match supervisor.has_ended() {
+                Ok(true) => Place::Gone,
+                Ok(false) | Err(_) => Place::Elsewhere,
+            },
+        };
+        self.scopes.start(&wanted.scope, member, look).await?;
         self.seen(wanted, supervisor).await
     }
 

@@ -82,19 +82,46 @@ impl Engine {
             return Ok(Some(Sent { signal, pid, proof: "supervisor" }));
         }
         let mut sent = None;
-        let (members, proof) = match &run.cgroup {
-            Some(cgroup) if hard => return self.kill_scope(cgroup),
-            Some(cgroup) => {
-                let members = self.observer.cgroups().members(cgroup)?;
-                (members.into_iter().map(Arc::new).collect(), "cgroup")
+        let carriers = self.observer.carriers(run.run);
+        if let Some(cgroup) = &run.cgroup {
+            sent = if hard { self.kill_scope(cgroup)? } else { self.term_scope(cgroup)? };
+        }
+        for carrier in carriers {
+            sent = self.through_and_on(&carrier, signal, "nonce")?.or(sent);
+        }
+        Ok(sent)
+    }
+
+    /// A signal, and CONT behind one that a stopped process would keep pending.
+    fn through_and_on(
+        &self,
+        member: &Arc<PidFd>,
+        signal: i32,
+        proof: &'static str,
+    ) -> io::Result<Option<Sent>> {
+        let sent = self.through(member, signal, proof)?;
+        if signal != SIGKILL {
+            self.through(member, SIGCONT, proof)?;
+        }
+        Ok(sent)
+    }
+
+    /// To each that is found in it. Where something lives there and nobody could be reached, that counts as
+    /// sent: the grace runs, and then the kill reaches all.
+    fn term_scope(&self, cgroup: &Cgroup) -> io::Result<Option<Sent>> {
+        let mut sent = None;
+        match self.observer.cgroups().members(cgroup) {
+            Ok(members) => {
+                for member in members.into_iter().map(Arc::new) {
+                    sent = self.through_and_on(&member, SIGTERM, "cgroup")?.or(sent);
+                }
             }
-            None => (self.observer.carriers(run.run), "nonce"),
-        };
-        for member in members {
-            sent = self.through(&member, signal, proof)?.or(sent);
-            if !hard {
-                self.through(&member, SIGCONT, proof)?;
+            Err(error) => {
+                tracing::warn!(%error, "cannot see who is in a scope; KILL after the grace reaches all")
             }
+        }
+        if sent.is_none() && self.observer.cgroups().is_populated(cgroup)? {
+            sent = Some(Sent { signal: SIGTERM, pid: 0, proof: "cgroup" });
         }
         Ok(sent)
     }

@@ -129,6 +129,7 @@ impl Starter {
             let (uid, launched) = self.apart(move |starter| starter.launch_here(start)).await?;
             return Ok((uid, launched, None));
         };
+        let is_limited = !start.spec.program.resources.is_empty();
         let for_spec = wanted.clone();
         let (uid, begun) = self.apart(move |starter| starter.begin_here(start, &for_spec)).await?;
         let unit = match maker.make(&wanted, &begun.supervisor().handle).await {
@@ -140,7 +141,12 @@ impl Starter {
         };
         let launched = self
             .apart(move |starter| begun.bring_to_gate(starter.launcher.host()).map_err(failed_launch))
-            .await?;
+            .await;
+        let launched = launched.map_err(|failed| match failed {
+            // Within limits of its own that is most likely their doing; it must not hold up all others.
+            Failed::Host(why) if is_limited => Failed::Hung(why),
+            other => other,
+        })?;
         if let Err(no_scope) = maker.holds(&unit, [&launched.supervisor.handle, &launched.command.handle]) {
             self.give_up(move |host| launched.abandon(host)).await;
             return Err(without_scope(&no_scope));

@@ -29,6 +29,8 @@ const CGROUP2_MAGIC: rustix::fs::FsWord = 0x6367_7270;
 const ROOT: &str = "/sys/fs/cgroup";
 /// systemd's name of the unit's life, on its cgroup.
 const INVOCATION: &str = "user.invocation_id";
+/// How far down the cgroups that a worker made are looked at.
+const DEPTH: usize = 8;
 /// A cgroup's own files are short; `cgroup.procs` has a line a process.
 const FILE_BYTES: u64 = 4 * 1_024 * 1_024;
 
@@ -138,7 +140,10 @@ impl HostCgroups {
             return Ok(None);
         }
         match invocation(&directory) {
-            Ok(Some(other)) if other != cgroup.invocation => Ok(None),
+            // The id is the cgroup's own; what is written on it may have been changed by whoever may write.
+            Ok(Some(other)) if other != cgroup.invocation => {
+                Err(io::Error::other("the cgroup carries another invocation of its unit"))
+            }
             Ok(_) => Ok(Some(directory)),
             Err(error) if is_gone(&error) => Ok(None),
             Err(error) => Err(error),
@@ -166,13 +171,9 @@ impl Cgroups for HostCgroups {
         let Some(directory) = self.open_stored(cgroup)? else {
             return Ok(Vec::new());
         };
-        let text = match read_at(&directory, "cgroup.procs") {
-            Ok(text) => text,
-            Err(error) if is_gone(&error) => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        let pids = text.lines().filter_map(|line| line.parse().ok().and_then(Pid::new));
-        let held = pids.filter_map(|pid| self.host.open(Target::Pid(pid)).1);
+        let mut pids = Vec::new();
+        pids_below(&directory, DEPTH, &mut pids)?;
+        let held = pids.into_iter().filter_map(|pid| self.host.open(Target::Pid(pid)).1);
         // The number may be another process by now: only the pidfd's own cgroup counts.
         Ok(held
             .filter(|process| self.path_of(process).is_ok_and(|path| is_within(&path, &cgroup.path)))
@@ -193,6 +194,34 @@ impl Cgroups for HostCgroups {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The numbers in a cgroup and in those below it: whoever may, makes some of its own there.
+fn pids_below(directory: &OwnedFd, depth: usize, pids: &mut Vec<Pid>) -> io::Result<()> {
+    match read_at(directory, "cgroup.procs") {
+        Ok(text) => pids.extend(text.lines().filter_map(|line| line.parse().ok().and_then(Pid::new))),
+        Err(error) if is_gone(&error) => return Ok(()),
+        // A threaded cgroup shows its processes further up.
+        Err(error) if error.raw_os_error() == Some(nix::libc::EOPNOTSUPP) => {}
+        Err(error) => return Err(error),
+    }
+    if depth == 0 {
+        return Ok(());
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    for entry in rustix::fs::Dir::read_from(directory)? {
+        let entry = entry?;
+        let is_below = entry.file_type() == rustix::fs::FileType::Directory;
+        if !is_below || matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            continue;
+        }
+        match rustix::fs::openat(directory, entry.file_name(), flags, Mode::empty()) {
+            Ok(below) => pids_below(&below, depth - 1, pids)?,
+            Err(Errno::NOENT | Errno::NODEV) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// A directory of cgroupfs that was removed: its name is gone (ENOENT), or it is held open (ENODEV).
@@ -304,6 +333,27 @@ mod tests {
         assert_eq!(std::fs::read(root.path().join("a.scope/cgroup.kill")).unwrap(), b"");
         let missing = host.not_kept("/a.scope", [Resource::MemoryMax]).unwrap();
         assert_eq!(missing, [Resource::MemoryMax]);
+    }
+
+    #[test]
+    fn who_is_further_down_is_in_it_too() {
+        let root = tempfile::tempdir().unwrap();
+        let below = root.path().join("a.scope/made/by/itself");
+        std::fs::create_dir_all(&below).unwrap();
+        for (cgroup, pids) in [
+            ("a.scope", "7\n"),
+            ("a.scope/made", ""),
+            ("a.scope/made/by", ""),
+            ("a.scope/made/by/itself", "8\n9\n"),
+        ] {
+            std::fs::write(root.path().join(cgroup).join("cgroup.procs"), pids).unwrap();
+        }
+        let host = HostCgroups::new(HostProcesses::default()).at(root.path().to_owned());
+        let mut pids = Vec::new();
+        pids_below(&host.open("/a.scope").unwrap(), DEPTH, &mut pids).unwrap();
+        let mut pids: Vec<i32> = pids.into_iter().map(Pid::get).collect();
+        pids.sort_unstable();
+        assert_eq!(pids, [7, 8, 9]);
     }
 
     #[test]

@@ -304,7 +304,12 @@ fn hear_answer(host: &HostProcesses, socket: &OwnedFd, deadline: MonoMs) -> Resu
                 Ok(Member { handle: handle.ok_or_else(gone)?, looked })
             }
             Some(Answer::SetupFailed { step, errno }) => {
-                Err(LaunchError::Setup { step, source: io::Error::from_raw_os_error(errno) })
+                let source = io::Error::from_raw_os_error(errno);
+                Err(if is_the_hosts(step, errno) {
+                    host_fault(&format!("setting up the command ({})", step.word()))(source)
+                } else {
+                    LaunchError::Setup { step, source }
+                })
             }
             Some(Answer::Fault { errno: 0, doing }) => {
                 Err(host_fault(&doing)(io::Error::other("tenured-exec gave up")))
@@ -315,6 +320,13 @@ fn hear_answer(host: &HostProcesses, socket: &OwnedFd, deadline: MonoMs) -> Resu
             None => Err(host_fault(waiting)(io::Error::other("tenured-exec ended without a word"))),
         };
     }
+}
+
+/// Whether a step failed for want of something that the host gives to all: its output goes where the daemon
+/// says, to a journal that may be away for a moment.
+const fn is_the_hosts(step: Setup, errno: i32) -> bool {
+    use nix::libc::{EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM};
+    matches!(step, Setup::Output) || matches!(errno, EAGAIN | EMFILE | ENFILE | ENOBUFS | ENOMEM)
 }
 
 /// Waits for a supervisor whose gate is closed, kills it if it does not end, and takes its end.

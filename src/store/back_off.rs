@@ -101,11 +101,13 @@ pub(super) fn back_off_host(tx: &mut Tx<'_>, when: &When) -> Result<(), Error> {
     HostBackOff { until: when.now.mono.plus(span_ms), times }.write(tx, when)
 }
 
+/// The pause after a start that came to nothing, milliseconds.
+pub(super) const PAUSE_MS: i64 = 250;
+
 /// A sweep found a start that came to nothing. It may be one that an earlier life left behind, which says
 /// nothing of the host; a short pause is enough to keep a repetition from becoming a storm.
-pub(super) fn pause_host(tx: &mut Tx<'_>, when: &When) -> Result<(), Error> {
-    const PAUSE_MS: i64 = 250;
-    let pause = HostBackOff { until: when.now.mono.plus(PAUSE_MS), times: 0 };
+pub(super) fn pause_host(tx: &mut Tx<'_>, pause_ms: i64, when: &When) -> Result<(), Error> {
+    let pause = HostBackOff { until: when.now.mono.plus(pause_ms), times: 0 };
     match HostBackOff::read(tx, when)? {
         Some(longer) if longer.until >= pause.until => Ok(()),
         Some(shorter) => HostBackOff { times: shorter.times, ..pause }.write(tx, when),

@@ -64,7 +64,7 @@ pub fn release(
         tx.change(Change::Task(task));
     }
     if ending.outcome == Outcome::NotStarted {
-        back_off::pause_host(tx, when)?;
+        back_off::pause_host(tx, back_off::PAUSE_MS, when)?;
     }
     Ok(Some(settlement))
 }

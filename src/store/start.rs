@@ -13,7 +13,7 @@ use crate::core::retry::Outcome;
 use crate::core::row::{Cgroup, ClaimRow, RunStage};
 use crate::core::spec::TaskSpec;
 use crate::core::view::Change;
-use crate::store::back_off::{HostBackOff, back_off_host, end_back_offs};
+use crate::store::back_off::{HostBackOff, back_off_host, end_back_offs, pause_host};
 use crate::store::claim::{self, NewClaim};
 use crate::store::events::{self, Kind};
 use crate::store::sweep::Ending;
@@ -42,6 +42,9 @@ pub struct Start {
     /// The units of each slot that were given.
     pub slots: BTreeMap<String, Vec<String>>,
 }
+
+/// The pause after a start whose way is away, milliseconds.
+const NOT_NOW_MS: i64 = 2_000;
 
 /// What is known of a launched worker before its gate opens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -276,13 +279,17 @@ pub fn not_started(
 }
 
 /// The command never ran and nothing of it is left, because the way to start it is away for now. Nothing is
-/// counted and nothing is put off: the dispatcher waits until the way is there again.
+/// counted. The dispatcher waits until the way is there again; where only this task needs it, the pause that
+/// follows every such end keeps it from becoming a storm.
 ///
 /// # Errors
 /// A fault of the board.
 pub fn not_now(tx: &mut Tx<'_>, run: RunId, why: &str, when: &When) -> Result<(), Error> {
     match open_row(tx, run)? {
-        Some(row) => end_start(tx, &row, Outcome::NotStarted, why, when),
+        Some(row) => {
+            end_start(tx, &row, Outcome::NotStarted, why, when)?;
+            pause_host(tx, NOT_NOW_MS, when)
+        }
         None => Ok(()),
     }
 }

@@ -21,7 +21,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use zbus::connection::Builder;
 use zbus::fdo::DBusProxy;
-use zbus::{Connection, DBusError as _, Fd, MatchRule, MessageStream, Variant};
+use zbus::{Connection, DBusError as _, Fd, MatchRule, MessageStream, OwnedObjectPath, Variant};
 
 use crate::core::ids::Pid;
 use crate::core::spec::Resource;
@@ -29,6 +29,7 @@ use crate::core::spec::Resource;
 const MANAGER: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER_INTERFACE: &str = "org.freedesktop.systemd1.Manager";
+const JOB_INTERFACE: &str = "org.freedesktop.systemd1.Job";
 
 /// How long the manager may take from the call until the processes are in their scope.
 const START: Duration = Duration::from_secs(10);
@@ -41,6 +42,10 @@ const ASK_AGAIN: Duration = Duration::from_millis(1_000);
 /// First and longest pause before the bus is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How long a job may take to be taken back.
+const CANCEL: Duration = Duration::from_secs(1);
+/// How long the manager may take to tell a unit's invocation.
+const INVOCATION: Duration = Duration::from_secs(3);
 /// Signals that wait for us at most; the bus holds what is more.
 const SIGNALS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1_023);
 
@@ -66,6 +71,17 @@ pub struct Member<'fd> {
     pub pid: Pid,
     /// Its pidfd.
     pub fd: BorrowedFd<'fd>,
+}
+
+/// Where a process was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In its scope.
+    There,
+    /// Not yet, or that cannot be seen.
+    Elsewhere,
+    /// Nowhere: it has ended.
+    Gone,
 }
 
 /// Why there is no scope.
@@ -291,36 +307,45 @@ impl Scopes {
         }
     }
 
-    /// Makes a scope of these processes, and returns once `is_in` says that they are in it.
+    /// Makes a scope around a process, and returns once `look` says that it is there.
     ///
     /// # Errors
-    /// [`NoScope`]. The scope may have been made all the same: it is empty once its processes have ended, and
-    /// the manager forgets it then.
+    /// [`NoScope`]. The scope may have been made all the same: it is empty once its process has ended, and
+    /// the manager forgets it then. What it has not begun by then is taken back.
     pub async fn start(
         &self,
         scope: &Scope,
-        members: &[Member<'_>],
-        is_in: impl Fn() -> bool + Send,
+        member: Member<'_>,
+        look: impl Fn() -> Place + Send,
     ) -> Result<(), NoScope> {
         let waiter = Arc::new(Waiter::default());
         let waits = Waits { inner: &self.inner, unit: &scope.unit };
         waits.register(&waiter);
+        let mut job = None;
+        let made = self.start_with(scope, member, look, &waiter, &mut job).await;
+        if let (Err(_), Some(job)) = (&made, job) {
+            // It may wait for something, and the number that it was given will be another process' one day.
+            self.cancel(&job).await;
+        }
+        made
+    }
+
+    async fn start_with(
+        &self,
+        scope: &Scope,
+        member: Member<'_>,
+        look: impl Fn() -> Place + Send,
+        waiter: &Waiter,
+        job: &mut Option<OwnedObjectPath>,
+    ) -> Result<(), NoScope> {
         let deadline = Instant::now() + START;
         let mut asked: Option<Instant> = None;
         loop {
-            // A manager that is executed anew may have forgotten what it was asked, and whom to tell: a unit
-            // that is still there is not made twice.
-            if asked.is_none_or(|at| at.elapsed() >= ASK_AGAIN) {
-                match self.ask(scope, members).await {
-                    Err(NoScope::BusLost) if asked.is_some() => {}
-                    done => done?,
-                }
-                asked = Some(Instant::now());
-            }
-            // A result that comes late is no loss: the processes are looked at anyway.
-            let _ = timeout_at(deadline.min(Instant::now() + LOOK), waiter.woken.notified()).await;
-            if is_in() {
-                return Ok(());
+            // Looked at each time before its number is told to anybody: only while it lives is that its own.
+            match look() {
+                Place::There => return Ok(()),
+                Place::Gone => return Err(NoScope::Host("its supervisor has ended".to_owned())),
+                Place::Elsewhere => {}
             }
             if self.inner.is_leaving.load(Ordering::Acquire) {
                 return Err(NoScope::Leaving);
@@ -331,19 +356,46 @@ impl Scopes {
                 return Err(NoScope::Host(format!("its job ended as {result}")));
             }
             if Instant::now() >= deadline {
-                return Err(NoScope::Host(format!("not within {} s", START.as_secs())));
+                let is_away = self.inner.link.borrow().is_none();
+                let late = NoScope::Host(format!("not within {} s", START.as_secs()));
+                return Err(if is_away { NoScope::BusLost } else { late });
             }
+            // A manager that is executed anew may have forgotten what it was asked, and whom to tell: a unit
+            // that is still there is not made twice.
+            if asked.is_none_or(|at| at.elapsed() >= ASK_AGAIN) {
+                let first = asked.replace(Instant::now()).is_none();
+                tokio::select! {
+                    answered = timeout_at(deadline, self.ask(scope, member)) => match answered {
+                        Ok(Ok(made)) => *job = made.or_else(|| job.take()),
+                        Ok(Err(NoScope::BusLost)) if !first => {}
+                        Ok(Err(refused)) => return Err(refused),
+                        Err(_late) => {}
+                    },
+                    // The job's end may come before the answer to the call; or the daemon ends.
+                    () = waiter.woken.notified() => continue,
+                }
+            }
+            // A result that comes late is no loss: the process is looked at anyway.
+            let _ = timeout_at(deadline.min(Instant::now() + LOOK), waiter.woken.notified()).await;
         }
     }
 
-    /// Asks once; that the answer was lost, or that the unit is there already, is no error.
-    async fn ask(&self, scope: &Scope, members: &[Member<'_>]) -> Result<(), NoScope> {
+    /// Takes back a job; one that has ended needs it no more.
+    async fn cancel(&self, job: &OwnedObjectPath) {
+        let Some(connection) = self.inner.link.borrow().clone() else { return };
+        let call = connection.call_method(Some(MANAGER), job, Some(JOB_INTERFACE), "Cancel", &());
+        let _ = timeout(CANCEL, call).await;
+    }
+
+    /// Asks once, and says which job it was given; that the answer was lost, or that the unit is there already,
+    /// is no error.
+    async fn ask(&self, scope: &Scope, member: Member<'_>) -> Result<Option<OwnedObjectPath>, NoScope> {
         loop {
             let Some(connection) = self.inner.link.borrow().clone() else {
                 return Err(NoScope::BusLost);
             };
             let lacks = self.inner.lacking.now();
-            let properties = self.properties(scope, members, lacks);
+            let properties = self.properties(scope, member, lacks);
             let aux: Vec<(&str, Vec<(&str, Variant<'_>)>)> = Vec::new();
             let body = (scope.unit.as_str(), "fail", properties, aux);
             let call = connection.call_method(
@@ -353,11 +405,12 @@ impl Scopes {
                 "StartTransientUnit",
                 &body,
             );
-            let Err(error) = call.await else {
-                return Ok(());
+            let error = match call.await {
+                Ok(reply) => return Ok(reply.body().deserialize().ok()),
+                Err(error) => error,
             };
             match Refusal::of(&error) {
-                Refusal::Unanswered | Refusal::Exists => return Ok(()),
+                Refusal::Unanswered | Refusal::Exists => return Ok(None),
                 Refusal::Property(text) if self.inner.lacking.learns(lacks, &text) => {}
                 Refusal::Property(text) => return Err(NoScope::Refused(text)),
                 Refusal::Other(text) => return Err(NoScope::Host(text)),
@@ -368,7 +421,7 @@ impl Scopes {
     fn properties<'v>(
         &self,
         scope: &'v Scope,
-        members: &[Member<'v>],
+        member: Member<'v>,
         lacks: Lacks,
     ) -> Vec<(&'static str, Variant<'v>)> {
         let mut properties: Vec<(&'static str, Variant<'v>)> = vec![
@@ -378,11 +431,9 @@ impl Scopes {
             ("TimeoutStopUSec", Variant::from(scope.stop_usec)),
         ];
         if lacks.pidfds {
-            let pids: Vec<u32> = members.iter().map(|member| member.pid.get().unsigned_abs()).collect();
-            properties.push(("PIDs", Variant::from(pids)));
+            properties.push(("PIDs", Variant::from(vec![member.pid.get().unsigned_abs()])));
         } else {
-            let fds: Vec<Fd<'v>> = members.iter().map(|member| Fd::from(member.fd)).collect();
-            properties.push(("PIDFDs", Variant::from(fds)));
+            properties.push(("PIDFDs", Variant::from(vec![Fd::from(member.fd)])));
         }
         if !lacks.oom_policy {
             // The kernel's kill is the worker's end; the manager's stop would take its supervisor too.
@@ -405,7 +456,7 @@ impl Scopes {
         if let Some(invocation) = linked_invocation(unit) {
             return Ok(invocation);
         }
-        let deadline = Instant::now() + START;
+        let deadline = Instant::now() + INVOCATION;
         loop {
             let Some(connection) = self.inner.link.borrow().clone() else {
                 return Err(NoScope::BusLost);
@@ -519,6 +570,8 @@ impl Refusal {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use super::*;
 
     fn scopes() -> Scopes {
@@ -536,8 +589,11 @@ mod tests {
     }
 
     fn names(scopes: &Scopes) -> Vec<&'static str> {
+        let null =
+            rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).unwrap();
+        let own = Member { pid: Pid::new(i64::from(std::process::id())).unwrap(), fd: null.as_fd() };
         scopes
-            .properties(&scope(), &[], scopes.inner.lacking.now())
+            .properties(&scope(), own, scopes.inner.lacking.now())
             .into_iter()
             .map(|(name, _)| name)
             .collect()
@@ -594,7 +650,15 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_bus_it_says_so_at_once() {
-        let refused = scopes().start(&scope(), &[], || true).await;
+        let null =
+            rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).unwrap();
+        let own = Member { pid: Pid::new(i64::from(std::process::id())).unwrap(), fd: null.as_fd() };
+        let refused = scopes().start(&scope(), own, || Place::Elsewhere).await;
         assert!(matches!(refused, Err(NoScope::BusLost)));
+        let ended = scopes().start(&scope(), own, || Place::Gone).await;
+        assert!(
+            matches!(ended, Err(NoScope::Host(_))),
+            "nobody is told the number of a process that has ended"
+        );
     }
 }
