@@ -1,9 +1,11 @@
 //! A run's output where it goes to the journal: read by `journalctl`, which knows every format and rotation.
 //!
-//! Lines come as the worker wrote them. Of a scope, what has been shown is remembered by the journal's own
+//! Lines come as journald keeps them: each whole, without the space at its end and without a level prefix. Of
+//! a scope, what has been shown is remembered by the journal's own
 //! cursor, so that nothing is shown twice and nothing is left out between two looks. A run without a scope
 //! is told from the other runs of its task by its time alone, which goes with no cursor: its lines are shown
-//! all at once, when it has ended or when they are asked for.
+//! all at once, when it has ended or when they are asked for; and its identifier is a name that anybody may
+//! log under, which a unit of the system's manager is not.
 
 #![expect(clippy::disallowed_methods, reason = "an adapter: starts journalctl")]
 
@@ -13,7 +15,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::bus::proxy::Row;
+use crate::bus::proxy::{Endpoint, Row};
 use crate::cli::failure::Failure;
 use crate::cli::render::{aside, line};
 use crate::cli::row::Fields as _;
@@ -25,6 +27,8 @@ const LOOK: Duration = Duration::from_millis(300);
 const SETTLE: Duration = Duration::from_millis(100);
 /// Such looks at most.
 const SETTLE_LOOKS: u32 = 20;
+/// Looks that must find nothing more where journald could not be asked to get done.
+const QUIET_LOOKS: u32 = 5;
 
 /// The lines of one run.
 #[derive(Debug)]
@@ -40,14 +44,11 @@ impl Journal {
     ///
     /// # Errors
     /// Where no place is to be had for the cursor.
-    pub fn of(run: &Row, task: &Row) -> Result<Option<Self>, Failure> {
+    pub fn of(endpoint: &Endpoint, run: &Row, task: &Row) -> Result<Option<Self>, Failure> {
         let (matches, place) = match run.text("Unit") {
             "" if task.text("Output") == "journal" => (by_time(run), None),
             "" => return Ok(None),
-            unit => (
-                vec![format!("_SYSTEMD_UNIT={unit}"), "+".to_owned(), format!("_SYSTEMD_USER_UNIT={unit}")],
-                Some(tempfile::tempdir()?),
-            ),
+            unit => (of_unit(unit, endpoint), Some(tempfile::tempdir()?)),
         };
         Ok(Some(Self { run: run.number("Run"), matches, place }))
     }
@@ -62,27 +63,29 @@ impl Journal {
     /// # Errors
     /// Where journalctl cannot be started, or refuses.
     pub async fn pump(&mut self, ended: bool) -> Result<(), Failure> {
-        if ended {
-            // For root alone; without it the looks below wait for the last lines.
-            let _ = self.journalctl().arg("--sync").stderr(Stdio::null()).status();
-        }
+        // Not everybody may; without it the looks below wait longer for the last lines.
+        let is_done = ended
+            && self
+                .journalctl()
+                .arg("--sync")
+                .stderr(Stdio::null())
+                .status()
+                .is_ok_and(|done| done.success());
         if self.place.is_none() {
             return if ended { self.print() } else { Ok(()) };
         }
-        let mut before = self.cursor();
         self.print()?;
         if !ended {
             return Ok(());
         }
+        let wanted = if is_done { 1 } else { QUIET_LOOKS };
+        let mut quiet = 0;
         for _ in 0..SETTLE_LOOKS {
-            let now = self.cursor();
-            if now == before && now.is_some() {
-                return Ok(());
-            }
-            before = now;
+            let before = self.cursor();
             tokio::time::sleep(SETTLE).await;
             self.print()?;
-            if before.is_none() && self.cursor().is_none() {
+            quiet = if self.cursor() == before { quiet + 1 } else { 0 };
+            if quiet == wanted {
                 break;
             }
         }
@@ -131,6 +134,18 @@ impl Journal {
     }
 }
 
+/// Lines of a scope: of the manager that this daemon uses, where that is known. Anybody may have a unit of the
+/// same name under a manager of his own.
+fn of_unit(unit: &str, endpoint: &Endpoint) -> Vec<String> {
+    let of_system = format!("_SYSTEMD_UNIT={unit}");
+    let of_user = format!("_SYSTEMD_USER_UNIT={unit}");
+    match endpoint {
+        Endpoint::System => vec![of_system],
+        Endpoint::Session => vec![of_user, format!("_UID={}", rustix::process::getuid().as_raw())],
+        Endpoint::Address(_) => vec![of_system, "+".to_owned(), of_user],
+    }
+}
+
 fn by_time(run: &Row) -> Vec<String> {
     let mut matches = vec![
         format!("SYSLOG_IDENTIFIER=tenured-{}", run.number("Task")),
@@ -159,14 +174,27 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_is_matched_by_its_unit_of_either_manager() {
-        let journal = Journal::of(&row(&[("Unit", "a.scope")]), &row(&[])).unwrap().unwrap();
-        assert_eq!(journal.matches, ["_SYSTEMD_UNIT=a.scope", "+", "_SYSTEMD_USER_UNIT=a.scope"]);
+    fn a_scope_is_matched_by_its_unit_of_the_daemons_own_manager() {
+        let of = |endpoint: Endpoint| {
+            Journal::of(&endpoint, &row(&[("Unit", "a.scope")]), &row(&[])).unwrap().unwrap().matches
+        };
+        assert_eq!(of(Endpoint::System), ["_SYSTEMD_UNIT=a.scope"]);
+        assert_eq!(of(Endpoint::Session)[0], "_SYSTEMD_USER_UNIT=a.scope");
+        let either = ["_SYSTEMD_UNIT=a.scope", "+", "_SYSTEMD_USER_UNIT=a.scope"];
+        assert_eq!(of(Endpoint::Address("unix:path=/x".to_owned())), either);
     }
 
     #[test]
     fn a_run_whose_output_goes_elsewhere_is_not_looked_for() {
-        assert!(Journal::of(&row(&[("Unit", "")]), &row(&[("Output", "file")])).unwrap().is_none());
-        assert!(Journal::of(&row(&[("Unit", "")]), &row(&[("Output", "journal")])).unwrap().is_some());
+        assert!(
+            Journal::of(&Endpoint::System, &row(&[("Unit", "")]), &row(&[("Output", "file")]))
+                .unwrap()
+                .is_none()
+        );
+        assert!(
+            Journal::of(&Endpoint::System, &row(&[("Unit", "")]), &row(&[("Output", "journal")]))
+                .unwrap()
+                .is_some()
+        );
     }
 }

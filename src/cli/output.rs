@@ -1,8 +1,8 @@
 //! A run's output, byte by byte: from its beginning, and as it grows.
 //!
-//! Where it goes to the journal, that is asked. Else reads the descriptor that OpenOutput gives. Growth is told by inotify(7); where the file is not ours to
-//! watch, we look every half second. When the file is full it is put aside and a new one begun: the old one
-//! is read to its end first.
+//! Where it goes to the journal, that is asked. Else reads the descriptor that OpenOutput gives. Growth is
+//! told by inotify(7); where the file is not ours to watch, we look every half second. When the file is full
+//! it is put aside and a new one begun: the old one is read to its end first.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -113,7 +113,7 @@ impl Output {
                 let row = follower.ask(async |manager| manager.get_run(run).await).await?;
                 let number = row.number("Task");
                 let task = follower.ask(async |manager| manager.get_task(number).await).await?;
-                Journal::of(&row, &task)?.map(Self::Journal).ok_or(refused)
+                Journal::of(follower.session().endpoint(), &row, &task)?.map(Self::Journal).ok_or(refused)
             }
             Err(other) => Err(other),
         }
