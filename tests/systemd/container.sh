@@ -5,8 +5,16 @@ running=""      # the directory of this boot: upper and work of the overlay, its
 merged=""       # where the overlay is mounted: the container's root
 payload=""      # the cgroup that all of the container is in, where there is no service manager to ask
 supervisor=""   # the process that we started
+follower=""     # shows what the runner says
 
 container_prepare() {
+    prepare_overlay
+    furnish "$merged"
+    spool="$merged/var/lib/tenured-tests"
+    touch "$spool/out"
+}
+
+prepare_overlay() {
     local boots
     boots="$(trees_directory)/running"
     mkdir -p "$boots"
@@ -20,9 +28,6 @@ container_prepare() {
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
     lay_over || { echo "cannot lay a boot over $tree" >&2; exit 70; }
-    furnish "$merged"
-    spool="$merged/var/lib/tenured-tests"
-    touch "$spool/out"
 }
 
 # An overlay needs a disk that can be its upper layer: a container's own root cannot, memory can.
@@ -100,14 +105,26 @@ start_container() {
         timeout --foreground --kill-after=10 "$limit" "${nspawn[@]}"
 }
 
+# Shows what the runner says as it comes.
+follow() { # file
+    tail -n +1 -s 0.1 --pid=$$ -f "$1" 6<&- 7<&- &
+    follower=$!
+}
+
+unfollow() {
+    [ -n "$follower" ] || return 0
+    # One look more at the end of the file, then it has shown all.
+    sleep 0.2
+    kill "$follower" 2>/dev/null || true
+    wait "$follower" 2>/dev/null || true
+    follower=""
+}
+
 # Boots until the tree says that it is through: exit status 133 is a reboot.
 container_run() {
-    local status follower=""
+    local status
     if ! own_cgroup; then exit 70; fi
-    if [ "$shell" != interactive ]; then
-        tail -n +1 -s 0.1 --pid=$$ -f "$spool/out" 6<&- 7<&- &
-        follower=$!
-    fi
+    [ "$shell" = interactive ] || follow "$spool/out"
     while :; do
         if [ "$shell" = interactive ]; then
             status=0
@@ -122,12 +139,7 @@ container_run() {
         [ "$status" -eq 133 ] || break
         echo "(booting again)" >>"$output/console"
     done
-    if [ -n "$follower" ]; then
-        # One look more at the end of the file, then it has shown all.
-        sleep 0.2
-        kill "$follower" 2>/dev/null || true
-        wait "$follower" 2>/dev/null || true
-    fi
+    unfollow
     return "$status"
 }
 

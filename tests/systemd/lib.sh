@@ -16,7 +16,7 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 
 note() { echo "-- $*"; }
 
-# Ends this turn; the next one comes after that: reboot, soft-reboot, kexec-less power-cut.
+# Ends this turn; the next one comes after that: reboot, soft-reboot, or the power cut.
 next_turn_after() { # reboot, soft-reboot or power-cut
     echo "$1" >"$CASE_DIR/next"
     exit "$NEXT_TURN"
@@ -26,6 +26,8 @@ next_turn_after() { # reboot, soft-reboot or power-cut
 wait_for() { # words, seconds, command...
     local words="$1" seconds="$2" end saw="" now
     shift 2
+    # A machine in software is slower by that much.
+    seconds=$((seconds * ${SLOWNESS:-1}))
     now="$(read_clock)"
     end=$((now + seconds * 1000))
     until saw="$("$@" 2>&1)"; do

@@ -1,4 +1,5 @@
 # A task in its scope from end to end: unit, slice, limits, environment, journal, exit status, and what is left.
+# also: vm
 pid="$(start_daemon)"
 limits=()
 for limit in "memory MemoryMax=64M" "pids TasksMax=50" "cpu CPUQuota=50%"; do

@@ -1,5 +1,6 @@
 # A reboot with three running tasks: their runs are `lost`, which counts for nothing, and they run again.
 # reboot
+# also: vm
 # limit: 90
 configure '[run]' 'max_running = 8'
 if [ "$TURN" = 1 ]; then

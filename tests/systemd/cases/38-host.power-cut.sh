@@ -1,5 +1,6 @@
 # The power is cut with running tasks: what was acknowledged is there, runs are `lost`, and they run again.
 # reboot
+# also: vm
 # limit: 120
 configure '[run]' 'max_running = 4'
 if [ "$TURN" = 1 ]; then
