@@ -196,8 +196,7 @@ reset_host() {
         mkdir -p "/home/$user"
         chown "$user:$user" "/home/$user"
     done
-    rm -rf /var/lib/tenured /run/tenured /etc/tenured/tenured.toml.d /etc/systemd/system/tenured*.d \
-        /run/systemd/system/tenured*.d /run/systemd/transient/tenured*
+    rm -rf /var/lib/tenured /run/tenured /etc/tenured/tenured.toml.d /run/systemd/system/tenured*.d
     systemctl daemon-reload
     systemctl reset-failed || true
 }

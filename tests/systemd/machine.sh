@@ -4,6 +4,7 @@
 machine_prepare() {
     prepare_overlay
     furnish "$merged"
+    spool="$merged/var/lib/tenured-tests"
     mkdir -p "$merged/etc/systemd/system/tenured-tests.service.d"
     # What the runner says goes to the second serial port; the first is the console.
     printf '%s\n' '[Service]' 'ExecStartPre=/bin/stty -F /dev/ttyS1 raw -echo' 'StandardOutput=file:/dev/ttyS1' \
