@@ -291,7 +291,9 @@ fn lost(record: Option<&Record>, run: &RunPart, context: &Context) -> bool {
         // A daemon that ended before it could judge an end of that shutdown left it to us.
         let ended = record.map(|record| MonoMs(record.ended_ms));
         let went_with_it = ended.zip(context.shutdown).is_some_and(|(ended, shutdown)| ended >= shutdown);
-        return record.is_none() || never_ran || went_with_it;
+        // Where no daemon was there to see the host go down, the manager that ended the worker says it.
+        let manager_asked = record.is_some_and(|record| record.manager_asked);
+        return record.is_none() || never_ran || went_with_it || manager_asked;
     }
     let Some(shutdown) = context.shutdown else {
         return false;

@@ -99,6 +99,7 @@ fn record(ended_ms: i64, end: record::End) -> Record {
         killed_by_pid: None,
         user_usec: 0,
         system_usec: 0,
+        manager_asked: false,
         max_rss_kib: 0,
     }
 }
@@ -266,7 +267,12 @@ fn an_end_on_record_before_a_reboot_is_an_end() {
     // What ended in the course of that shutdown went with the host, also where nobody saw it then.
     let stamped = |at| Context { shutdown: Some(MonoMs(at)), ..reboot };
     assert!(facts(&row, &with(Some(completed.clone())), &stamped(5)).lost);
-    assert!(!facts(&row, &with(Some(completed)), &stamped(6)).lost);
+    assert!(!facts(&row, &with(Some(completed.clone())), &stamped(6)).lost);
+    // No daemon was there to stamp that shutdown: the manager's word in the record stands for it. In one and
+    // the same boot it may have been an operator who stopped the scope.
+    let asked = Record { manager_asked: true, ..completed };
+    assert!(facts(&row, &with(Some(asked.clone())), &reboot).lost);
+    assert!(!facts(&row, &with(Some(asked)), &context()).lost);
 }
 
 #[test]

@@ -90,6 +90,9 @@ pub struct Record {
     pub ended_usec: i64,
     /// The pid that sent the signal that ended the command, where known.
     pub killed_by_pid: Option<i32>,
+    /// Whether the system's service manager asked for the end before it came, as it does when the host goes
+    /// down.
+    pub manager_asked: bool,
     /// User time of the whole tree, microseconds.
     pub user_usec: i64,
     /// System time of the whole tree, microseconds.
@@ -125,7 +128,7 @@ impl Record {
         let killed_by = self.killed_by_pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
         let body = format!(
             "{HEAD}\nrun={}\nnonce={}\nend={end}\noom={}\nended_ms={}\nended_usec={}\nkilled_by={killed_by}\n\
-             user_usec={}\nsystem_usec={}\nmax_rss_kib={}\n",
+             user_usec={}\nsystem_usec={}\nmax_rss_kib={}\nmanager_asked={}\n",
             self.run,
             self.nonce,
             u8::from(self.oom),
@@ -134,6 +137,7 @@ impl Record {
             self.user_usec,
             self.system_usec,
             self.max_rss_kib,
+            u8::from(self.manager_asked),
         );
         let sum = crc32fast::hash(body.as_bytes());
         format!("{body}checksum={sum:08x}\n")
@@ -184,6 +188,15 @@ impl Record {
             "-" => None,
             pid => Some(pid.parse().map_err(|_| BadRecord::Field("killed_by"))?),
         };
+        let user_usec = number(field("user_usec")?, "user_usec")?;
+        let system_usec = number(field("system_usec")?, "system_usec")?;
+        let max_rss_kib = number(field("max_rss_kib")?, "max_rss_kib")?;
+        // A supervisor of an earlier version, which was there before an upgrade, does not tell.
+        let manager_asked = match field("manager_asked") {
+            Ok("0") | Err(_) => false,
+            Ok("1") => true,
+            Ok(_) => return Err(BadRecord::Field("manager_asked")),
+        };
         Ok(Self {
             run: RunId::new(run),
             nonce,
@@ -192,9 +205,10 @@ impl Record {
             ended_ms,
             ended_usec,
             killed_by_pid,
-            user_usec: number(field("user_usec")?, "user_usec")?,
-            system_usec: number(field("system_usec")?, "system_usec")?,
-            max_rss_kib: number(field("max_rss_kib")?, "max_rss_kib")?,
+            manager_asked,
+            user_usec,
+            system_usec,
+            max_rss_kib,
         })
     }
 }
@@ -234,6 +248,7 @@ mod tests {
             ended_ms: -4,
             ended_usec: 1_700_000_000_000_000,
             killed_by_pid: Some(12),
+            manager_asked: true,
             user_usec: 1,
             system_usec: 2,
             max_rss_kib: 3,
@@ -254,6 +269,15 @@ mod tests {
             bytes.resize(RECORD_BYTES, 0);
             assert_eq!(Record::parse(&bytes), Ok(record(end)));
         }
+    }
+
+    #[test]
+    fn an_earlier_supervisor_says_nothing_of_the_manager() {
+        let whole = record(End::GateClosed).to_text();
+        let (body, _) = whole.split_once("manager_asked=").unwrap();
+        let earlier = format!("{body}checksum={:08x}\n", crc32fast::hash(body.as_bytes()));
+        let read = Record::parse(earlier.as_bytes()).unwrap();
+        assert_eq!(read, Record { manager_asked: false, ..record(End::GateClosed) });
     }
 
     #[test]

@@ -226,6 +226,7 @@ fn record() -> Record {
         killed_by_pid: None,
         user_usec: 0,
         system_usec: 0,
+        manager_asked: false,
         max_rss_kib: 0,
     }
 }

@@ -62,6 +62,8 @@ pub(super) struct Ending {
     pub(super) end: Option<(End, Now)>,
     /// Who asked for the end of the tree while the command still ran.
     pub(super) asked_by: Option<i32>,
+    /// Whether the service manager did, by then.
+    pub(super) manager_asked: bool,
 }
 
 impl Ending {
@@ -88,6 +90,7 @@ impl Ending {
             ended_ms: at.mono.0,
             ended_usec: at.wall.0,
             killed_by_pid: self.asked_by.filter(|_| killed),
+            manager_asked: self.manager_asked,
             user_usec: usec(usage.user_time()),
             system_usec: usec(usage.system_time()),
             max_rss_kib: usage.max_rss(),

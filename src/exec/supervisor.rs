@@ -2,7 +2,8 @@
 //!
 //! Keeps the ids it was started with. As root it cannot be looked into, so that the task's user can neither
 //! trace it nor forge the record. Takes two orders, as signals of the daemon through its proven pidfd: USR1
-//! asks every descendant to end, USR2 kills until none is left.
+//! asks every descendant to end, USR2 kills until none is left. TERM of the service manager, which goes to the
+//! whole scope when the host goes down, is noted in the record and otherwise ignored.
 
 #![expect(unsafe_code, reason = "fork and signal dispositions have no safe calls")]
 
@@ -39,6 +40,9 @@ use crate::ports::Clock;
 const KILL_AGAIN_MS: i64 = 1;
 /// The longest time between two walks: what is left then waits for the kernel.
 const KILL_AGAIN_MAX_MS: i64 = 500;
+
+/// The system's service manager, in its and our pid namespace.
+const MANAGER_PID: u32 = 1;
 
 /// What failed, and why.
 type Fault = (&'static str, io::Error);
@@ -163,7 +167,14 @@ fn start(hello: Hello, socket: &OwnedFd) -> Result<Supervisor, Fault> {
         output: pump,
         command_pid,
         tree,
-        ending: Ending { run: RunId::new(asked.run), nonce, oom_before: None, end: None, asked_by: None },
+        ending: Ending {
+            run: RunId::new(asked.run),
+            nonce,
+            oom_before: None,
+            end: None,
+            asked_by: None,
+            manager_asked: false,
+        },
         said: Said::default(),
         killing_ms: None,
     })
@@ -187,7 +198,7 @@ fn set_up() -> io::Result<SignalFd> {
     wait::keep_ends();
     SigSet::all().thread_set_mask()?;
     let mut heard = SigSet::empty();
-    for signal in [Signal::SIGCHLD, Signal::SIGUSR1, Signal::SIGUSR2] {
+    for signal in [Signal::SIGCHLD, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGTERM] {
         heard.add(signal);
     }
     Ok(SignalFd::with_flags(&heard, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
@@ -264,6 +275,8 @@ impl Supervisor {
 
     fn command_ended(&mut self, exit: Exit) -> io::Result<()> {
         self.hear_status()?;
+        // What the command was told before it ended was told to us before that.
+        self.hear_orders()?;
         self.status = None;
         let end = match (self.said.setup_failed, self.said.exec_failed) {
             (Some((step, errno)), _) => End::SetupFailed { step, errno },
@@ -288,6 +301,10 @@ impl Supervisor {
     fn hear_orders(&mut self) -> io::Result<()> {
         while let Some(order) = self.signals.read_signal()? {
             let signal = i32::try_from(order.ssi_signo).unwrap_or(0);
+            // Only kill(2) and its kin tell the sender's number for sure.
+            if signal == libc::SIGTERM && order.ssi_pid == MANAGER_PID && order.ssi_code == libc::SI_USER {
+                self.ending.manager_asked |= self.ending.end.is_none();
+            }
             if !matches!(signal, libc::SIGUSR1 | libc::SIGUSR2) {
                 continue;
             }

@@ -33,6 +33,7 @@ fn the_supervisor_does_not_hear_what_is_meant_for_others() {
     assert_eq!(field.host.look(&command.handle), Looked::Gone);
     let own = i32::try_from(std::process::id()).unwrap();
     assert_eq!(field.record().killed_by_pid, Some(own), "who told it to");
+    assert!(!field.record().manager_asked, "only the service manager's own TERM says that");
 }
 
 #[test]
