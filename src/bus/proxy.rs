@@ -156,6 +156,17 @@ pub async fn connect(endpoint: &Endpoint) -> zbus::Result<Connection> {
     builder.build().await
 }
 
+/// Whether somebody serves our name behind an endpoint, without having it started: asking the name itself
+/// would, and would undo a stop that is under way. A private socket is served by whoever listens.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn is_served(endpoint: &Endpoint) -> zbus::Result<bool> {
+    let connection = connect(endpoint).await?;
+    let bus = zbus::fdo::DBusProxy::new(&connection).await?;
+    Ok(bus.name_has_owner(BUS_NAME.try_into()?).await.unwrap_or(true))
+}
+
 /// The manager behind an endpoint. Properties are asked for each time, so that none is stale.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Interval;
 use zbus::message::Type;
@@ -80,6 +80,9 @@ impl Pending {
 struct Watch {
     pending: Arc<Pending>,
     reader: JoinHandle<()>,
+    /// Whether nobody has the daemon's name now. A question would have it started: whoever stopped it would
+    /// find that he cannot.
+    away: watch::Receiver<bool>,
     /// Goes on over waits that are given up, so that it comes whatever else happens.
     recheck: Interval,
 }
@@ -103,9 +106,18 @@ impl Watch {
         let mut stream = stream::select(hints, comings);
         let pending = Arc::<Pending>::default();
         let told = Arc::clone(&pending);
+        let (is_away, away) = watch::channel(false);
         let reader = tokio::spawn(async move {
             while let Some(Ok(message)) = stream.next().await {
                 let member = message.header().member().map(|member| member.as_str().to_owned());
+                if let Ok((_, _, owner)) = message.body().deserialize::<(&str, &str, &str)>() {
+                    // What happened while it was away was told to nobody.
+                    is_away.send_replace(owner.is_empty());
+                    if !owner.is_empty() {
+                        told.with(|hint| hint.everything = true);
+                    }
+                    continue;
+                }
                 let number = message.body().deserialize::<u64>();
                 match (member.as_deref(), number) {
                     (Some("TaskChanged"), Ok(task)) => told.with(|hint| hint.add(task)),
@@ -114,21 +126,29 @@ impl Watch {
                     _ => told.with(|hint| hint.everything = true),
                 }
             }
+            is_away.send_replace(false);
             told.with(|hint| hint.lost = true);
             drop(connection);
         });
-        Ok(Self::new(pending, reader))
+        Ok(Self::new(pending, reader, away))
     }
 
-    fn new(pending: Arc<Pending>, reader: JoinHandle<()>) -> Self {
+    fn new(pending: Arc<Pending>, reader: JoinHandle<()>, away: watch::Receiver<bool>) -> Self {
         let mut recheck = tokio::time::interval(RECHECK);
         // The first tick is now, and whoever has just subscribed asks in any case.
         recheck.reset();
-        Self { pending, reader, recheck }
+        Self { pending, reader, away, recheck }
+    }
+
+    /// Waits until somebody has the name, or the stream has ended.
+    async fn there(&mut self) {
+        // A reader that has gone has said that it is lost.
+        let _ = self.away.wait_for(|away| !away).await;
     }
 
     /// Waits for a hint, or for the time of the safety net. Giving up the wait loses nothing.
     async fn next(&mut self) -> Hint {
+        self.there().await;
         let mut hint = self.pending.take();
         if hint == Hint::default() {
             let recheck = tokio::select! {
@@ -181,6 +201,7 @@ impl<'a> Follower<'a> {
         question: impl AsyncFn(&ManagerProxy<'static>) -> zbus::Result<T>,
     ) -> Result<T, Failure> {
         loop {
+            self.there().await?;
             match question(&self.session.manager).await.map_err(Failure::from) {
                 Err(failure) if failure.is_gone() => self.find_again(failure).await?,
                 other => return other,
@@ -219,10 +240,28 @@ impl<'a> Follower<'a> {
         Ok(Hint { everything: true, ..Hint::default() })
     }
 
-    async fn find_again(&mut self, mut why: Failure) -> Result<(), Failure> {
+    /// Waits for the daemon where it has left the bus.
+    async fn there(&mut self) -> Result<(), Failure> {
+        if !*self.watch.away.borrow() {
+            return Ok(());
+        }
+        self.tell_gone();
+        let back = tokio::time::timeout(FIND_PAUSE * FIND_ATTEMPTS, self.watch.there()).await;
+        self.told = false;
+        back.map_err(|_| Failure::NoDaemon {
+            what: "the daemon has gone, and has not come back".into(),
+            remedy: "`systemctl status tenured` says why, where it is a service.".into(),
+        })
+    }
+
+    fn tell_gone(&mut self) {
         if !self.session.is_embedded() && !std::mem::replace(&mut self.told, true) {
             aside("the daemon has gone; waiting for it to come back (Ctrl-C ends the wait, not the task)");
         }
+    }
+
+    async fn find_again(&mut self, mut why: Failure) -> Result<(), Failure> {
+        self.tell_gone();
         for _ in 0..FIND_ATTEMPTS {
             match self.try_again().await {
                 Ok(()) => return Ok(()),
@@ -234,6 +273,12 @@ impl<'a> Follower<'a> {
     }
 
     async fn try_again(&mut self) -> Result<(), Failure> {
+        if !self.session.is_embedded() && !proxy::is_served(self.session.endpoint()).await? {
+            return Err(Failure::NoDaemon {
+                what: "the daemon has gone, and has not come back".into(),
+                remedy: "`systemctl status tenured` says why, where it is a service.".into(),
+            });
+        }
         self.session.reopen().await?;
         self.watch = Watch::start(self.session.endpoint()).await?;
         // What happened meanwhile was told to nobody.
@@ -250,7 +295,7 @@ mod tests {
     #[tokio::test]
     async fn hints_are_gathered_until_somebody_asks() {
         let pending = Arc::<Pending>::default();
-        let mut watch = Watch::new(Arc::clone(&pending), tokio::spawn(async {}));
+        let mut watch = Watch::new(Arc::clone(&pending), tokio::spawn(async {}), watch::channel(false).1);
         pending.with(|hint| hint.add(3));
         pending.with(|hint| hint.add(4));
         let hint = watch.next().await;
@@ -260,7 +305,7 @@ mod tests {
     #[tokio::test]
     async fn that_the_daemon_has_gone_is_known_until_it_is_mended() {
         let pending = Arc::<Pending>::default();
-        let mut watch = Watch::new(Arc::clone(&pending), tokio::spawn(async {}));
+        let mut watch = Watch::new(Arc::clone(&pending), tokio::spawn(async {}), watch::channel(false).1);
         pending.with(|hint| hint.lost = true);
         for _ in 0..3 {
             assert!(watch.next().await.lost);

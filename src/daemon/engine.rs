@@ -667,7 +667,12 @@ impl Engine {
     pub async fn reload(&mut self, policy: Policy) -> Result<Outcome, Error> {
         self.desk.set_policy(policy).await?;
         let when = self.desk.when();
-        self.store.write("due times", move |tx| sweep::rearm(tx, &when)).await?;
+        let work = move |tx: &mut Tx<'_>| {
+            // Whoever reloads may have repaired what kept commands from being started.
+            start::end_pause(tx)?;
+            sweep::rearm(tx, &when)
+        };
+        self.store.write("due times", work).await?;
         self.full_due = self.full_due.min(self.now().plus(self.desk.policy().interval_ms));
         self.dispatch().await?;
         Ok(Outcome::Done)

@@ -183,6 +183,7 @@ async fn reload(engine: &mut Engine, inputs: &Inputs, reply: Option<Reply<Outcom
         Ok(policy) => engine.reload(policy).await,
         Err(problem) => Err(crate::core::refusal::Refusal::argument("configuration", problem).into()),
     };
+    engine.desk.set_degraded("config", answer.is_err());
     match &answer {
         Ok(_) => tracing::info!(
             MESSAGE_ID = message_id::of(Line::Reloaded).map(tracing::field::display),

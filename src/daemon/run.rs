@@ -38,7 +38,7 @@ use crate::linux::spawn::Launcher;
 use crate::ports::Clock;
 use crate::service::desk::{Desk, ThisBoot};
 use crate::service::worker::Deputy;
-use crate::store::{Options, Snapshot, Store, boots};
+use crate::store::{Options, Snapshot, Store, boots, start};
 use crate::systemd;
 use crate::systemd::fd_store::{self, FdStore};
 use crate::systemd::host::{Host, Told};
@@ -375,6 +375,8 @@ async fn judge_boots(
             }
             None => boots::remember(tx, &witnesses, wall)?,
         };
+        // A new life may find repaired what kept commands from being started.
+        start::end_pause(tx)?;
         let shutdown = boots::shutdown_of(tx, boot)?;
         Ok((boot, shutdown))
     };

@@ -110,6 +110,7 @@ impl Starter {
                 return Started::Shut { worker, supervisor };
             }
         }
+        self.desk.set_degraded("launch", false);
         let parts = [(Whose::Worker, &*worker.0), (Whose::Supervisor, &*supervisor.0)];
         kept::keep(&self.kept, run, &nonce, parts);
         if let Err(error) = launched.gate.open() {
@@ -264,6 +265,10 @@ impl Starter {
     }
 
     async fn not_started(&self, run: RunId, failed: Failed) -> Started {
+        if matches!(failed, Failed::Host(_)) {
+            // Until one start succeeds; the log and the run say what it is.
+            self.desk.set_degraded("launch", true);
+        }
         let when = self.desk.when();
         let work = move |tx: &mut crate::store::Tx<'_>| match &failed {
             Failed::Task(why) => start::not_started(tx, run, why, false, &when),

@@ -300,6 +300,14 @@ fn open_row(tx: &Tx<'_>, run: RunId) -> Result<Option<ClaimRow>, Error> {
     Ok(found.into_iter().next().filter(|row| row.run.as_ref().is_some_and(|run| !run.ended)))
 }
 
+/// Commands may be started at once again, whatever happened before.
+///
+/// # Errors
+/// A fault of the board.
+pub fn end_pause(tx: &Tx<'_>) -> Result<(), Error> {
+    settings::clear(tx, settings::HOST_BACKOFF).map(drop)
+}
+
 /// The command never ran, because something of its own did not answer: a failure that counts and is tried
 /// again after the task's back-off. Were it the host's, such tasks would hold up all others for ever.
 ///

@@ -145,6 +145,13 @@ fn degraded_in_words(reason: &str) -> &'static str {
     match reason.split([':', ' ']).next().unwrap_or_default() {
         "disk_full" => "the disk of the board is full; new work is refused, ends of runs are still recorded",
         "bus_lost" => "the bus has gone; supervision goes on, and the private socket answers",
+        "launch" => {
+            "the host could not start a command; it is tried again, longer apart each time (`tenurectl events` says why)"
+        }
+        "config" => {
+            "the configuration that was read last is refused, and the one before holds; see the daemon's log"
+        }
+        "slow_disk" => "the board's disk answers slowly; everything that waits for it does too",
         "epoch" => "the witnesses of this boot disagree; claims they concern are left alone",
         "wal" => {
             "the board's log grows and cannot be folded in; look for a program that keeps the board open"
