@@ -34,6 +34,7 @@ use crate::daemon::args::Args;
 use crate::daemon::run::{Settings, run};
 use crate::daemon::starter::in_full;
 use crate::linux::directories;
+use crate::systemd::log::Log;
 
 /// Runs as `tenured`; called when the program's name (`argv[0]`) is that.
 pub fn main() -> ExitCode {
@@ -80,11 +81,18 @@ fn begin(args: &Args) -> Result<(), Problem> {
         let text = crate::config::print(&policy);
         return std::io::stdout().write_all(text.as_bytes()).map_err(|error| error.to_string().into());
     }
-    crate::systemd::log::start().map_err(|error| error.to_string())?;
-    let settings = settings(args, &paths, policy, Box::new(load))?;
+    let log = Log::start().map_err(|error| format!("cannot write a log: {error}"))?;
+    let lived = settings(args, &paths, policy, Box::new(load))
+        .map_err(Problem::from)
+        .and_then(|settings| live(settings, &log));
+    log.finish();
+    lived
+}
+
+fn live(settings: Settings, log: &Log) -> Result<(), Problem> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot make the event loop: {error}"))?;
-    let lived = runtime.block_on(run(settings));
+    let lived = runtime.block_on(run(settings, log));
     lived.map_err(|ended| Problem { words: ended.to_string(), lasts: ended.lasts() })
 }
 

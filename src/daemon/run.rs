@@ -42,7 +42,7 @@ use crate::store::{Options, Snapshot, Store, boots, start};
 use crate::systemd;
 use crate::systemd::fd_store::{self, FdStore};
 use crate::systemd::host::{Host, Told};
-use crate::systemd::log::Teller;
+use crate::systemd::log::Log;
 use crate::systemd::notify::{self, Notifier};
 use crate::systemd::scopes::{Manager, Scopes};
 
@@ -108,7 +108,7 @@ macro_rules! attempt {
 ///
 /// # Errors
 /// [`Ended`] where the daemon could not begin, or another one has its place.
-pub async fn run(settings: Settings) -> Result<(), Ended> {
+pub async fn run(settings: Settings, log: &Log) -> Result<(), Ended> {
     let signals = attempt!("cannot listen to signals", Signals::listen());
     let notifier = attempt!("cannot speak to the service manager", Notifier::from_environment());
     let given = kept::take(fd_store::given());
@@ -116,13 +116,11 @@ pub async fn run(settings: Settings) -> Result<(), Ended> {
     let clock = Arc::new(HostClock::default());
     let (hub, hints) = (Hub::default(), Hints::default());
     let store = open_board(&settings, &hub, &hints)?;
-    let teller = attempt!("cannot write a log", Teller::start());
-    let tell = teller.clone();
-    store.on_happened(move |happened| tell.tell(happened));
+    let log = log.clone();
+    store.on_happened(move |happened| log.tell(happened));
     notifier.lengthy("looking at what runs");
     let outcome = serve_board(settings, signals, clock, hub, hints, &store, (notifier.clone(), given)).await;
     store.close();
-    teller.finish();
     notifier.finish();
     outcome
 }

@@ -1,42 +1,144 @@
 //! The log: to the journal where it is the daemon's standard error, else to standard error itself.
 //!
+//! Whoever reads the log may hang, and the daemon must not hang with it. So one thread writes, in order, and
+//! sleeps while there is nothing to write; what it cannot hold is left out, and it says how much that was.
+//!
 //! Source: systemd.exec(5), `JOURNAL_STREAM`: device and inode of the stream that the manager connected.
 
 #![expect(clippy::disallowed_methods, reason = "the manager names the stream in the environment")]
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
+use tracing::{Dispatch, Event, Subscriber};
 use tracing_journald::{Priority, PriorityMappings};
+use tracing_subscriber::Layer;
 use tracing_subscriber::fmt::format::debug_fn;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::core::happening::{Happening, Weight};
+use crate::systemd::entry::Entry;
 use crate::systemd::message_id::{self, Line};
 
-/// Commits whose lines may wait for a journal that is slow.
+/// Entries, and commits with all their lines, that may wait for a journal that is slow.
 const WAITING: usize = 4_096;
 /// How long the last lines may take.
 const LAST_LINES: Duration = Duration::from_secs(2);
 /// The name under which `journalctl -t` finds the lines.
 const IDENTIFIER: &str = "tenured";
 
-/// Starts it.
-///
-/// # Errors
-/// Where a log was started before.
-pub fn start() -> Result<(), TryInitError> {
+/// The way to the thread that writes. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Log {
+    queue: SyncSender<Told>,
+    left_out: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+enum Told {
+    Said(Entry),
+    Happened(Vec<Happening>),
+    Last(SyncSender<()>),
+}
+
+impl Log {
+    /// Starts it: from now on, whatever is said in this process goes there.
+    ///
+    /// # Errors
+    /// Where the system has no thread left, or a log was started before.
+    pub fn start() -> io::Result<Self> {
+        let log = Self::to(sink, WAITING)?;
+        let all = tracing_subscriber::registry().with(LevelFilter::INFO).with(log.clone());
+        all.try_init().map_err(io::Error::other)?;
+        Ok(log)
+    }
+
+    /// The sink is made by the thread that writes: to make it may take long, too.
+    fn to(sink: impl FnOnce() -> Dispatch + Send + 'static, waiting: usize) -> io::Result<Self> {
+        let (queue, told) = sync_channel(waiting);
+        let left_out = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&left_out);
+        let write = move || tracing::dispatcher::with_default(&sink(), || write_all(&told, &counted));
+        std::thread::Builder::new().name("log".to_owned()).spawn(write)?;
+        Ok(Self { queue, left_out })
+    }
+
+    /// Tells what has happened to tasks: one line each, after the commit, from one place. What is left out
+    /// is on the board.
+    pub fn tell(&self, happened: Vec<Happening>) {
+        self.say(Told::Happened(happened));
+    }
+
+    fn say(&self, told: Told) {
+        let lines = match self.queue.try_send(told) {
+            Err(TrySendError::Full(Told::Happened(happened))) => happened.len(),
+            Err(TrySendError::Full(Told::Said(_))) => 1,
+            Err(TrySendError::Full(Told::Last(_)) | TrySendError::Disconnected(_)) | Ok(()) => return,
+        };
+        self.left_out.fetch_add(u64::try_from(lines).unwrap_or(u64::MAX), Ordering::AcqRel);
+    }
+
+    /// Waits, within bounds, until everything was written. Blocks.
+    pub fn finish(&self) {
+        let (said, heard) = sync_channel(1);
+        if self.queue.try_send(Told::Last(said)).is_ok() {
+            // Either way the daemon ends now.
+            let _ = heard.recv_timeout(LAST_LINES);
+        }
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Log {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        self.say(Told::Said(Entry::of(event)));
+    }
+}
+
+fn write_all(told: &Receiver<Told>, left_out: &AtomicU64) {
+    loop {
+        let next = told.try_recv().or_else(|error| match error {
+            TryRecvError::Empty => {
+                say_left_out(left_out);
+                told.recv().map_err(|_| TryRecvError::Disconnected)
+            }
+            TryRecvError::Disconnected => Err(error),
+        });
+        match next {
+            Ok(Told::Said(entry)) => entry.write(),
+            Ok(Told::Happened(happened)) => happened.iter().for_each(write),
+            Ok(Told::Last(said)) => {
+                say_left_out(left_out);
+                // Whoever waits no longer does not mind.
+                let _ = said.send(());
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// Once all was written that waited, so that it stands where the lines are missing.
+fn say_left_out(left_out: &AtomicU64) {
+    let lines = left_out.swap(0, Ordering::AcqRel);
+    if lines > 0 {
+        tracing::warn!(lines, "the log was not read for a while; left out up to {lines} lines");
+    }
+}
+
+/// Where the lines go.
+fn sink() -> Dispatch {
     let registry = tracing_subscriber::registry().with(LevelFilter::INFO);
     let stream = std::env::var("JOURNAL_STREAM").ok();
     // Without a journald to reach, standard error is as good.
     let journal = stream.filter(|stream| is_stream(stream, io::stderr())).and_then(|_| journal());
     match journal {
-        Some(journal) => registry.with(journal).try_init(),
-        None => registry.with(plain(io::stderr)).try_init(),
+        Some(journal) => Dispatch::new(registry.with(journal)),
+        None => Dispatch::new(registry.with(plain(io::stderr))),
     }
 }
 
@@ -52,9 +154,9 @@ fn journal() -> Option<tracing_journald::Layer> {
 }
 
 /// For people alone: an id of the journal's catalog says nothing to them.
-fn plain<S, W>(writer: W) -> impl tracing_subscriber::Layer<S>
+fn plain<S, W>(writer: W) -> impl Layer<S>
 where
-    S: tracing::Subscriber + for<'span> tracing_subscriber::registry::LookupSpan<'span>,
+    S: Subscriber + for<'span> tracing_subscriber::registry::LookupSpan<'span>,
     W: for<'writer> tracing_subscriber::fmt::MakeWriter<'writer> + 'static,
 {
     let fields = debug_fn(|writer, field, value| match field.name() {
@@ -67,58 +169,6 @@ where
         .with_target(false)
         .with_ansi(false)
         .fmt_fields(fields)
-}
-
-/// Writes what has happened to tasks: one line each, after the commit, from one place.
-///
-/// On a thread of its own: a journal that does not take lines must hold up neither the board nor the loop.
-/// Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Teller {
-    queue: SyncSender<Told>,
-}
-
-#[derive(Debug)]
-enum Told {
-    Happened(Vec<Happening>),
-    Last(SyncSender<()>),
-}
-
-impl Teller {
-    /// Starts its thread.
-    ///
-    /// # Errors
-    /// Where the system has none left.
-    pub fn start() -> io::Result<Self> {
-        let (queue, told) = sync_channel(WAITING);
-        std::thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&told))?;
-        Ok(Self { queue })
-    }
-
-    /// Tells; where nothing has been taken for long, what is too much is left out: it is on the board.
-    pub fn tell(&self, happened: Vec<Happening>) {
-        if let Err(TrySendError::Full(Told::Happened(lost))) = self.queue.try_send(Told::Happened(happened)) {
-            tracing::debug!(lines = lost.len(), "the journal takes no lines; leaving some out");
-        }
-    }
-
-    /// Waits, within bounds, until everything was written. Blocks.
-    pub fn finish(&self) {
-        let (said, heard) = sync_channel(1);
-        if self.queue.try_send(Told::Last(said)).is_ok() {
-            // Either way the daemon ends now.
-            let _ = heard.recv_timeout(LAST_LINES);
-        }
-    }
-}
-
-fn write_all(told: &Receiver<Told>) {
-    while let Ok(told) = told.recv() {
-        match told {
-            Told::Happened(happened) => happened.iter().for_each(write),
-            Told::Last(said) => drop(said.send(())),
-        }
-    }
 }
 
 macro_rules! line {
@@ -154,7 +204,7 @@ fn is_stream(stream: &str, descriptor: impl AsFd) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use serde_json::json;
 
@@ -193,6 +243,50 @@ mod tests {
         let line = "WARN run 57 of task 42 has ended: failed, exit 3 TENURED_TASK=42 TENURED_RUN=57 \
                     TENURED_QUEUE=\"default\" TENURED_CAUSE=\"failed\"";
         assert!(text.contains(line), "{text}");
+    }
+
+    /// Takes bytes only when it is let; says when it has been asked to.
+    struct Stuck {
+        asked: SyncSender<()>,
+        let_go: Arc<Mutex<()>>,
+        page: Page,
+    }
+
+    impl io::Write for &Stuck {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.asked.try_send(());
+            let _let_go = self.let_go.lock().unwrap();
+            self.page.clone().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_journal_that_hangs_holds_up_nobody_and_hears_how_much_it_missed() {
+        let page = Page::default();
+        let let_go = Arc::new(Mutex::new(()));
+        let (asked, is_asked) = sync_channel(1);
+        let stuck = Stuck { asked, let_go: Arc::clone(&let_go), page: page.clone() };
+        let sink = move || Dispatch::new(tracing_subscriber::registry().with(plain(Arc::new(stuck))));
+        let log = Log::to(sink, 3).unwrap();
+        let stays = let_go.lock().unwrap();
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(log.clone()), || {
+            tracing::info!("the first is being written");
+            is_asked.recv_timeout(LAST_LINES).expect("the thread to write");
+            for line in 1..=10 {
+                tracing::info!(MESSAGE_ID = "hidden", line, word = "a \"b\"", "waits");
+            }
+        });
+        drop(stays);
+        log.finish();
+        log.finish();
+        let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+        assert!(text.contains("INFO waits line=3 word=\"a \\\"b\\\"\"\n"), "{text}");
+        assert!(!text.contains("line=4") && !text.contains("hidden"), "{text}");
+        assert!(text.contains("left out up to 7 lines"), "{text}");
     }
 
     #[test]

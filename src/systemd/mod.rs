@@ -1,5 +1,6 @@
 //! What the daemon tells the service manager and the journal, where there are any.
 
+mod entry;
 pub mod fd_store;
 pub mod host;
 pub mod journal_fields;
