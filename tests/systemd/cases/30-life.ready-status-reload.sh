@@ -27,7 +27,8 @@ cp "$CASE_DIR/tenured.toml" /etc/tenured/tenured.toml
 same "after a refused reload" "active running" \
     "$(property tenured.service ActiveState) $(property tenured.service SubState)"
 same "the process" "$pid" "$(daemon_pid)"
-wait_for "the refusal in the journal" 5 grep -q refused <(journal -u tenured.service -p err)
+refused() { journal -u tenured.service -p err | grep refused; }
+wait_for "the refusal in the journal" 5 refused
 
 worker="$(worker "$task")"
 systemctl stop tenured.service

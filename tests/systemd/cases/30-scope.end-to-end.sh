@@ -60,6 +60,9 @@ journalctl --quiet --output=json --identifier="tenured-$task" | jq -r ._SYSTEMD_
     fail "the lines are not the scope's: $(journalctl -q -o json -t "tenured-$task")"
 tenurectl logs "$task" | tee "$CASE_DIR/logs"
 grep -q "to be seen" "$CASE_DIR/logs" && grep -q "not to be missed" "$CASE_DIR/logs" || fail "tenurectl does not show the output"
+# The same by the task, whoever ends how fast: `journalctl TENURED_TASK=42`.
+by_task() { journal --output=cat "TENURED_TASK=$task" _TRANSPORT=stdout | grep -x 'not to be missed'; }
+wait_for "its lines by the task" 5 by_task
 # The daemon's own words about it, by their fields.
 by_field() { journal --output=cat "TENURED_TASK=$task" _SYSTEMD_UNIT=tenured.service | grep .; }
 wait_for "the daemon's lines by field" 5 by_field

@@ -55,4 +55,5 @@ cp "$CASE_DIR/tenured.toml" /etc/tenured/tenured.toml
 wait_for "another daemon" 40 another_daemon "$pid"
 exec 9>&-
 all_as_before
-wait_for "the manager to have said why" 5 grep -q "Watchdog timeout" <(journal -u tenured.service)
+timed_out() { journal -u tenured.service | grep "Watchdog timeout"; }
+wait_for "the manager to have said why" 5 timed_out
