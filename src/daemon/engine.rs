@@ -26,6 +26,7 @@ use crate::core::view::{Outcome, SweepReport, SweepRequest};
 use crate::daemon::apply;
 use crate::daemon::boots::Boots;
 use crate::daemon::exits::{self, Ended};
+use crate::daemon::host::Owed;
 use crate::daemon::hub::Hints;
 use crate::daemon::judge::{Judged, Round};
 use crate::daemon::kept;
@@ -79,6 +80,8 @@ pub struct Engine {
     pub(super) in_hand: HashSet<RunId>,
     /// When the host began to shut down.
     pub(super) shutdown: Option<MonoMs>,
+    /// What the board is still to be told of that.
+    pub(super) stamp: Option<Owed>,
     clock: Arc<dyn Clock>,
     starter: Starter,
     events: mpsc::Sender<Event>,
@@ -136,6 +139,7 @@ impl Engine {
             boots: parts.boots,
             in_hand: HashSet::new(),
             shutdown: parts.shutdown,
+            stamp: None,
             clock: parts.clock,
             starter: parts.starter,
             events: parts.events,
@@ -255,6 +259,11 @@ impl Engine {
         if self.rests_until(now).is_some() {
             return Ok(());
         }
+        let stamped = self.stamp_if_due(now).await;
+        self.look_at_due(now, armed_for).await.and(stamped)
+    }
+
+    async fn look_at_due(&mut self, now: MonoMs, armed_for: Option<MonoMs>) -> Result<(), Error> {
         let interval_ms = self.desk.policy().interval_ms;
         let late = armed_for.is_some_and(|armed| now.since(armed) > interval_ms);
         if now >= self.full_due {
@@ -298,7 +307,8 @@ impl Engine {
         let when_now = when.now.mono;
         let read = move |snapshot: &Snapshot<'_>| sweep::next_due(snapshot, after, &when);
         let mut next = self.store.read("what is due next", read).await?;
-        let own = self.relooks.values().min().copied().unwrap_or(self.full_due).min(self.full_due);
+        let stamp = self.stamp.as_ref().map(|owed| owed.due);
+        let own = self.relooks.values().copied().chain(stamp).fold(self.full_due, MonoMs::min);
         let due = next.mono.map_or(own, |due| due.min(own));
         next.mono = Some(self.rests_until(when_now).map_or(due, |until| due.max(until)));
         Ok(next)

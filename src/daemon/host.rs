@@ -1,6 +1,7 @@
 //! What the daemon does when the host goes down, stays up, sleeps or wakes.
 
 use nix::libc::{SIGKILL, SIGTERM};
+use tokio::sync::oneshot;
 
 use crate::core::fault::Error;
 use crate::core::record::End;
@@ -18,6 +19,18 @@ const REST_MS: i64 = 30_000;
 
 /// So long the news of a shutdown may have been on its way.
 const HEARD_LATE_MS: i64 = 1_000;
+
+/// So soon a stamp that the board could not take is tried again.
+const STAMP_AGAIN_MS: i64 = 500;
+
+/// A stamp of a shutdown that is not on the board yet.
+pub(super) struct Owed {
+    since: MonoMs,
+    /// When it is tried again.
+    pub(super) due: MonoMs,
+    /// Who holds the shutdown up until then.
+    waits: Option<oneshot::Sender<()>>,
+}
 
 impl Engine {
     /// Who can be asked about the host from now on.
@@ -38,11 +51,23 @@ impl Engine {
         self.host_stops().await.map(|()| true)
     }
 
-    /// Does what the news mean; when it returns without an error the board has it.
+    /// Does what the news mean, and answers once the board has it: a stamp that it could not take is owed, and
+    /// so is the answer.
     ///
     /// # Errors
     /// A fault of the board.
-    pub async fn hear(&mut self, news: News) -> Result<(), Error> {
+    pub async fn hear(&mut self, news: News, done: Option<oneshot::Sender<()>>) -> Result<(), Error> {
+        let heard = self.heed(news).await;
+        match (&mut self.stamp, done) {
+            (Some(owed), Some(done)) if news == News::Stops => owed.waits = Some(done),
+            // Whoever waits no longer does not mind.
+            (_, Some(done)) => drop(done.send(())),
+            (_, None) => {}
+        }
+        heard
+    }
+
+    async fn heed(&mut self, news: News) -> Result<(), Error> {
         match news {
             News::Stops => self.host_stops().await,
             News::Stays => self.host_stays().await,
@@ -62,19 +87,38 @@ impl Engine {
 
     /// Nothing is started any more, and what ends from now on without a word of its worker is lost.
     async fn host_stops(&mut self) -> Result<(), Error> {
-        if self.shutdown.is_some() {
-            return Ok(());
+        if self.shutdown.is_none() {
+            // The manager may have begun to end workers a little before it says so.
+            let since = self.now().plus(-HEARD_LATE_MS);
+            // At once, whatever the board says to it.
+            self.shutdown = Some(since);
+            self.stamp = Some(Owed { since, due: since, waits: None });
+            tracing::info!(
+                MESSAGE_ID = message_id::of(Line::HostStops).map(tracing::field::display),
+                "the host goes down; nothing more is started, and what ends now is not the task's fault"
+            );
         }
+        self.stamp().await
+    }
+
+    /// Tries once more to stamp, where that is due.
+    pub(super) async fn stamp_if_due(&mut self, now: MonoMs) -> Result<(), Error> {
+        if self.stamp.as_ref().is_some_and(|owed| owed.due <= now) { self.stamp().await } else { Ok(()) }
+    }
+
+    /// Writes the stamp of a shutdown where it is owed; one that the board cannot take is tried again soon.
+    async fn stamp(&mut self) -> Result<(), Error> {
         let mut when = self.desk.when();
-        // The manager may have begun to end workers a little before it says so.
-        when.now.mono = when.now.mono.plus(-HEARD_LATE_MS);
-        // At once, whatever the board says to it.
-        self.shutdown = Some(when.now.mono);
-        tracing::info!(
-            MESSAGE_ID = message_id::of(Line::HostStops).map(tracing::field::display),
-            "the host goes down; nothing more is started, and what ends now is not the task's fault"
-        );
-        self.store.write_end("the stamp of a shutdown", move |tx| boots::begin_shutdown(tx, &when)).await
+        let next = when.now.mono.plus(STAMP_AGAIN_MS);
+        let Some(owed) = &mut self.stamp else { return Ok(()) };
+        owed.due = next;
+        when.now.mono = owed.since;
+        self.store.write_end("the stamp of a shutdown", move |tx| boots::begin_shutdown(tx, &when)).await?;
+        if let Some(waits) = self.stamp.take().and_then(|owed| owed.waits) {
+            // Whoever waits no longer does not mind.
+            let _ = waits.send(());
+        }
+        Ok(())
     }
 
     async fn host_stays(&mut self) -> Result<(), Error> {
@@ -83,17 +127,12 @@ impl Engine {
         }
         let boot = self.desk.when().boot;
         self.store.write_end("that the host stays", move |tx| boots::call_off_shutdown(tx, boot)).await?;
-        self.shutdown = None;
+        (self.shutdown, self.stamp) = (None, None);
         tracing::info!(
             MESSAGE_ID = message_id::of(Line::HostStays).map(tracing::field::display),
             "the host stays up; going on"
         );
         Ok(())
-    }
-
-    /// Whether a stamp of an earlier life says that the host goes down.
-    pub const fn is_stamped(&self) -> bool {
-        self.shutdown.is_some()
     }
 
     /// Until when sweeps rest, if they do.

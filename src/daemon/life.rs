@@ -124,12 +124,7 @@ pub async fn live(engine: &mut Engine, mut inputs: Inputs) -> io::Result<()> {
                 due_known = !hints.due && hints.look.is_empty() && !hints.ready;
                 engine.changed(&hints).await
             }
-            Woken::Host(told) => {
-                let heard = engine.hear(told.news).await;
-                // Whoever waits no longer does not mind.
-                let _ = told.done.send(());
-                heard
-            }
+            Woken::Host(told) => engine.hear(told.news, Some(told.done)).await,
             Woken::Due => engine.due(due).await,
         };
         if let Err(error) = done {
@@ -209,7 +204,7 @@ async fn finish(engine: &mut Engine, inputs: &mut Inputs) {
     // A host that goes down ends us like any other service, and nothing else may have said so.
     if let Some(host) = &inputs.host.0
         && host.is_stopping().await == Some(true)
-        && let Err(error) = engine.hear(News::Stops).await
+        && let Err(error) = engine.hear(News::Stops, None).await
     {
         say(&error);
     }

@@ -361,6 +361,28 @@ fn a_shutdown_is_on_the_board_before_its_lock_is_let_go_and_what_ends_then_is_lo
 }
 
 #[test]
+fn a_shutdown_that_the_board_could_not_take_at_once_is_on_it_soon_after() {
+    if !is_root() {
+        return skip("shutdown", "the system bus is root's");
+    }
+    let (host, logind) = with_logind();
+    let refuse = "CREATE TRIGGER refuse BEFORE UPDATE OF shutdown_ms ON boots
+                  BEGIN SELECT RAISE(ABORT, 'not now'); END";
+    host.board().execute(refuse, []);
+    logind.announce("PrepareForShutdown", true);
+    eventually("the board to refuse the stamp", || {
+        let log = host.log();
+        if log.contains("the board did not take it") { Ok(()) } else { Err(log) }
+    });
+    host.board().execute("DROP TRIGGER refuse", []);
+    let stamped = "SELECT count(*) FROM boots WHERE shutdown_ms IS NOT NULL";
+    eventually("the stamp", || match host.board().number(stamped, []) {
+        Some(1) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+#[test]
 fn a_sleep_has_its_lock_let_go_and_taken_again() {
     if !is_root() {
         return skip("sleep", "the system bus is root's");
