@@ -87,7 +87,10 @@ impl Log {
     /// Waits, within bounds, until everything was written. Blocks.
     pub fn finish(&self) {
         let (said, heard) = sync_channel(1);
-        if self.queue.try_send(Told::Last(said)).is_ok() {
+        let queue = self.queue.clone();
+        // The queue may be full, and the wait for room in it has no bound of its own.
+        let last = std::thread::Builder::new().spawn(move || queue.send(Told::Last(said)));
+        if last.is_ok() {
             // Either way the daemon ends now.
             let _ = heard.recv_timeout(LAST_LINES);
         }
@@ -281,7 +284,6 @@ mod tests {
             }
         });
         drop(stays);
-        log.finish();
         log.finish();
         let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
         assert!(text.contains("INFO waits line=3 word=\"a \\\"b\\\"\"\n"), "{text}");
