@@ -1,6 +1,5 @@
 //! What the daemon does when the host goes down, stays up, sleeps or wakes.
 
-use nix::libc::{SIGKILL, SIGTERM};
 use tokio::sync::oneshot;
 
 use crate::core::fault::Error;
@@ -38,8 +37,9 @@ impl Engine {
         self.host = Some(host);
     }
 
-    /// Where a worker was ended by a signal that nobody of us sent, the host is asked first whether it goes
-    /// down: the manager ends workers as soon as it says so, and either may be heard first. Whether it does.
+    /// Where a worker may have been ended by a signal that nobody of us sent, the host is asked first whether
+    /// it goes down: the manager ends workers as soon as it says so, and either may be heard first. Whether it
+    /// does.
     pub(super) async fn is_hosts_doing(&mut self, judged: &[Judged]) -> Result<bool, Error> {
         if self.shutdown.is_some() || !judged.iter().any(is_ended_by_others) {
             return Ok(false);
@@ -141,23 +141,37 @@ impl Engine {
     }
 }
 
-/// Whether a run is about to end as one whose worker got TERM or KILL from somebody else.
 fn is_ended_by_others(judged: &Judged) -> bool {
-    let signal = judged.observed.record.as_ref().and_then(|record| match record.end {
-        End::Exited(Exit::Signal(signal)) => Some(signal),
-        End::Exited(Exit::Code(_)) | End::GateClosed | End::ExecFailed { .. } | End::SetupFailed { .. } => {
-            None
+    let launched = judged.row.run.as_ref().is_some_and(|run| run.launched);
+    let end = judged.observed.record.as_ref().map(|record| record.end);
+    may_be_by_others(judged.verdict, launched, end)
+}
+
+/// Whether a run is about to end by more than its worker's own success. One that catches TERM may exit with
+/// any status.
+fn may_be_by_others(verdict: Verdict, launched: bool, end: Option<End>) -> bool {
+    match verdict {
+        Verdict::Release { why: Release::Crashed, .. } => true,
+        Verdict::Release { why: Release::Record, .. } => {
+            launched && matches!(end, Some(End::Exited(exit)) if exit != Exit::Code(0))
         }
-    });
-    let why = match judged.verdict {
-        Verdict::Release { why, .. } => why,
-        Verdict::Keep | Verdict::Extend | Verdict::Hold(_) | Verdict::Signal(..) | Verdict::Forget => {
-            return false;
-        }
-    };
-    match why {
-        Release::Crashed => true,
-        Release::Record => matches!(signal, Some(SIGTERM | SIGKILL)),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_catches_term_and_says_anything_but_success_may_be_ended_by_the_host() {
+        let ends = |why, end| may_be_by_others(Verdict::Release { why, survivor: false }, true, end);
+        for exit in [Exit::Signal(15), Exit::Code(1), Exit::Code(143)] {
+            assert!(ends(Release::Record, Some(End::Exited(exit))), "{exit:?}");
+        }
+        assert!(ends(Release::Crashed, None));
+        assert!(!ends(Release::Record, Some(End::Exited(Exit::Code(0)))));
+        assert!(!ends(Release::TimedOut, Some(End::Exited(Exit::Signal(15)))));
+        assert!(!may_be_by_others(Verdict::Keep, true, None));
     }
 }

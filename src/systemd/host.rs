@@ -8,12 +8,13 @@
 //! Source: org.freedesktop.login1(5) Inhibit, PrepareForShutdown, PrepareForSleep;
 //! org.freedesktop.systemd1(5) SystemState, JobNew; systemd.special(7) shutdown.target.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::select_all;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use zbus::OwnedFd;
 use zbus::connection::Builder;
 use zbus::fdo::DBusProxy;
@@ -31,8 +32,14 @@ const SHUTDOWN: &str = "shutdown.target";
 
 /// How long one answer may take.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How long the daemon's end may be held up by the question whether the host goes down too.
-const LAST_QUESTION: Duration = Duration::from_secs(1);
+/// How long the loop may be held up by the question whether the host goes down.
+const QUESTION: Duration = Duration::from_secs(1);
+/// So many times as long as an answer took it counts for whoever asks next, and no longer than
+/// [`ANSWER_COUNTS_MAX`]: a manager that is quick is asked anew, since an old answer may just have become
+/// wrong, and one that is slow holds up the loop once for all that ended meanwhile.
+const ANSWER_COUNTS: u32 = 10;
+/// See [`ANSWER_COUNTS`].
+const ANSWER_COUNTS_MAX: Duration = Duration::from_secs(1);
 /// The login manager waits 5 s for a lock by default (InhibitDelayMaxSec=); by then it is let go.
 const LOCK_MAX: Duration = Duration::from_secs(4);
 /// First and longest pause before the bus is tried again.
@@ -66,6 +73,26 @@ pub struct Told {
 pub struct Host {
     address: String,
     has_logind: bool,
+    asked: Arc<Asked>,
+}
+
+/// What has to do with questions.
+#[derive(Debug, Default)]
+struct Asked {
+    /// That by which news are heard, while there is one.
+    connection: Mutex<Option<Connection>>,
+    /// The last answer, and until when it counts.
+    answer: tokio::sync::Mutex<Option<(Option<bool>, Instant)>>,
+}
+
+impl Asked {
+    fn by(&self, connection: Option<Connection>) {
+        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = connection;
+    }
+
+    fn connection(&self) -> Option<Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// The locks that are held. They do not depend on the connection by which they were taken.
@@ -79,21 +106,34 @@ struct Locks {
 
 impl Host {
     /// By the bus at this address; the login manager is on the system's only.
-    pub const fn new(address: String, has_logind: bool) -> Self {
-        Self { address, has_logind }
+    pub fn new(address: String, has_logind: bool) -> Self {
+        Self { address, has_logind, asked: Arc::default() }
     }
 
     async fn connect(&self) -> zbus::Result<Connection> {
         Builder::address(self.address.as_str()).method_timeout(ANSWER).build().await
     }
 
-    /// Whether the service manager is about to end everything; nothing where it does not say.
+    /// Whether the service manager is about to end everything; nothing where it does not say. One answer
+    /// counts for a while.
     pub async fn is_stopping(&self) -> Option<bool> {
+        let mut last = self.asked.answer.lock().await;
+        let asked = Instant::now();
+        if let Some((answer, _)) = last.filter(|(_, until)| asked < *until) {
+            return answer;
+        }
         let ask = async {
-            let connection = self.connect().await.ok()?;
+            let connection = match self.asked.connection() {
+                Some(connection) => connection,
+                // Nothing is heard yet, or the bus was away.
+                None => self.connect().await.ok()?,
+            };
             is_stopping(&connection).await
         };
-        timeout(LAST_QUESTION, ask).await.ok().flatten()
+        let answer = timeout(QUESTION, ask).await.ok().flatten();
+        let counts = (asked.elapsed() * ANSWER_COUNTS).min(ANSWER_COUNTS_MAX);
+        *last = Some((answer, Instant::now() + counts));
+        answer
     }
 
     /// How things stand now: what was called off, or begun, while nobody listened.
@@ -112,7 +152,9 @@ impl Host {
         let mut locks = Locks::default();
         let mut pause = PAUSE;
         while !loop_.is_closed() {
-            match self.follow_once(&mut locks, &loop_, &mut pause).await {
+            let followed = self.follow_once(&mut locks, &loop_, &mut pause).await;
+            self.asked.by(None);
+            match followed {
                 Ok(()) => {}
                 Err(error) => tracing::debug!(%error, "nothing is heard of the host for now; trying again"),
             }
@@ -130,6 +172,7 @@ impl Host {
         let connection = timeout(ANSWER, self.connect())
             .await
             .unwrap_or_else(|_| Err(zbus::Error::Failure("the bus does not answer".to_owned())))?;
+        self.asked.by(Some(connection.clone()));
         let mut streams = Vec::new();
         for member in ["JobNew", "JobRemoved"] {
             streams.push(job_stream(&connection, member).await?);
@@ -310,5 +353,28 @@ fn news(message: &Message) -> Option<News> {
         ("PrepareForSleep", true) => Some(News::Sleeps),
         ("PrepareForSleep", false) => Some(News::Wakes),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_manager_that_does_not_answer_holds_up_the_loop_once_for_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("bus");
+        // Takes connections and never says a word.
+        let bus = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        bus.set_nonblocking(true).unwrap();
+        let host = Host::new(format!("unix:path={}", path.display()), false);
+        let begun = Instant::now();
+        for _ in 0..50 {
+            assert_eq!(host.is_stopping().await, None);
+        }
+        let took = begun.elapsed();
+        assert!(took < 5 * QUESTION, "{took:?}");
+        let asked = std::iter::from_fn(|| bus.accept().ok()).count();
+        assert!((1..=5).contains(&asked), "asked {asked} times");
     }
 }
