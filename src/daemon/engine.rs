@@ -643,6 +643,7 @@ impl Engine {
 
     /// What belongs to the slow sweep alone.
     async fn keep_house(&mut self) -> Result<(), Error> {
+        self.starter.kept.tidy();
         let health = self.store.health();
         self.desk.set_degraded("wal", health.wal_bytes > WAL_BYTES);
         let when = self.desk.when();

@@ -78,6 +78,8 @@ struct Inner {
     notifier: Notifier,
     max: usize,
     kept: Mutex<HashMap<RunId, Vec<Name>>>,
+    /// Names that are to leave the store, and that the manager could not be told of yet.
+    leaving: Mutex<Vec<String>>,
 }
 
 impl FdStore {
@@ -88,7 +90,8 @@ impl FdStore {
     }
 
     fn with_max(notifier: &Notifier, max: usize) -> Self {
-        let inner = Inner { notifier: notifier.clone(), max, kept: Mutex::default() };
+        let inner =
+            Inner { notifier: notifier.clone(), max, kept: Mutex::default(), leaving: Mutex::default() };
         Self { inner: (notifier.listens() && max > 0).then(|| Arc::new(inner)) }
     }
 
@@ -96,14 +99,14 @@ impl FdStore {
     pub fn keep(&self, name: Name, descriptor: OwnedFd) {
         let Some(inner) = &self.inner else { return };
         let mut kept = inner.lock();
-        if has_room(&kept, name.whose, inner.max) && inner.notifier.keep(name.to_string(), descriptor) {
+        if has_room(&kept, name.whose, inner.room()) && inner.notifier.keep(name.to_string(), descriptor) {
             kept.entry(name.run).or_default().push(name);
         }
     }
 
     /// Whether a descriptor of this kind would be taken.
     pub fn has_room(&self, whose: Whose) -> bool {
-        self.inner.as_ref().is_some_and(|inner| has_room(&inner.lock(), whose, inner.max))
+        self.inner.as_ref().is_some_and(|inner| has_room(&inner.lock(), whose, inner.room()))
     }
 
     /// One that came back and is what it should be: it is in the store still.
@@ -116,7 +119,7 @@ impl FdStore {
     /// What the store holds under a name that stands for nothing.
     pub fn discard(&self, name: String) {
         if let Some(inner) = &self.inner {
-            inner.notifier.drop_kept(name);
+            inner.leave([name]);
         }
     }
 
@@ -124,8 +127,15 @@ impl FdStore {
     pub fn release(&self, run: RunId) {
         let Some(inner) = &self.inner else { return };
         let names = inner.lock().remove(&run).unwrap_or_default();
-        for name in names {
-            inner.notifier.drop_kept(name.to_string());
+        if !names.is_empty() {
+            inner.leave(names.iter().map(Name::to_string));
+        }
+    }
+
+    /// Tells the manager once more of what is to leave, where it read too slowly before.
+    pub fn tidy(&self) {
+        if let Some(inner) = &self.inner {
+            inner.leave([]);
         }
     }
 }
@@ -134,6 +144,18 @@ impl Inner {
     fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Vec<Name>>> {
         // A list of names is whole at every moment.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to leave takes its place until the manager is told.
+    fn room(&self) -> usize {
+        self.max.saturating_sub(self.leaving.lock().unwrap_or_else(PoisonError::into_inner).len())
+    }
+
+    /// What the manager cannot be told of now stays for the next time.
+    fn leave(&self, names: impl IntoIterator<Item = String>) {
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        leaving.extend(names);
+        leaving.retain(|name| !self.notifier.drop_kept(name.clone()));
     }
 }
 
@@ -191,6 +213,21 @@ mod tests {
         }
         let workers = took.iter().filter(|(_, whose)| *whose == Whose::Worker).count();
         assert_eq!((took.len(), workers), (5, 3), "{took:?}");
+    }
+
+    #[test]
+    fn what_the_manager_was_not_told_of_leaves_later() {
+        let (notifier, mut read) = Notifier::unread(1);
+        let store = FdStore::with_max(&notifier, 8);
+        for whose in Whose::ALL {
+            store.found(name(7, whose));
+        }
+        store.release(RunId::new(7));
+        assert_eq!(read(), 1, "there is room for one of the two");
+        store.tidy();
+        assert_eq!(read(), 1);
+        store.tidy();
+        assert_eq!(read(), 0, "nothing is said twice");
     }
 
     #[test]

@@ -124,9 +124,9 @@ impl Notifier {
         self.say(Word::Keep(name, descriptor))
     }
 
-    /// What the manager keeps under this name is needed no more.
-    pub(super) fn drop_kept(&self, name: String) {
-        self.say(Word::Drop(name));
+    /// What the manager keeps under this name is needed no more. Whether that was taken on its way.
+    pub(super) fn drop_kept(&self, name: String) -> bool {
+        self.say(Word::Drop(name))
     }
 
     /// The daemon ends; its workers go on.
@@ -214,6 +214,16 @@ pub fn watchdog() -> Option<Duration> {
 /// A line for people, without control characters: a newline would inject an assignment.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+impl Notifier {
+    /// To a manager that reads nothing, past this many words; the second keeps the line open.
+    pub(super) fn unread(waiting: usize) -> (Self, impl FnMut() -> usize) {
+        let (queue, words) = sync_channel(waiting);
+        let line = Line { queue, is_ready: AtomicBool::new(false) };
+        (Self { line: Some(Arc::new(line)) }, move || words.try_iter().count())
+    }
 }
 
 #[cfg(test)]
