@@ -16,7 +16,8 @@ use crate::systemd::fd_store::{FdStore, Name, Whose};
 /// A descriptor that came back, and its name.
 pub type Given = (String, OwnedFd);
 
-/// Takes what the manager passed into ownership. To be called once, before anything else opens descriptors.
+/// Takes what the manager passed into ownership. To be called once. What was opened before has other numbers,
+/// since these were open from the process' beginning.
 pub fn take(given: Vec<(RawFd, String)>) -> Vec<Given> {
     let taken = given.into_iter().filter_map(|(number, name)| match inherited::take(number) {
         Ok(descriptor) => Some((name, descriptor)),

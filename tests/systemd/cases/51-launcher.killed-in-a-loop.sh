@@ -7,7 +7,7 @@ tasks=100
 kill_without_end() {
     local kills=0 pid
     while [ ! -e "$CASE_DIR/enough" ]; do
-        # By its cgroup: the service's main process changes with each kill.
+        # Asked anew each time: the service's main process changes with each kill.
         pid="$(property tenured-launcher.service MainPID)"
         if [ "$pid" != 0 ] && kill -9 "$pid" 2>/dev/null; then
             kills=$((kills + 1))
