@@ -168,7 +168,7 @@ manager() { # method, signature and arguments...
 # The journal of this case so far.
 journal() { # journalctl's words...
     journalctl --quiet --sync 2>/dev/null || true
-    journalctl --quiet --no-pager --since "@$(cut -d. -f1 "$CASE_DIR/since")" "$@"
+    journalctl --quiet --no-pager --since="@$(cat "$CASE_DIR/since")" "$@"
 }
 
 # Runs a command as one of the users, in a login of theirs: `as ann systemctl --user ...`.

@@ -15,7 +15,7 @@ kernel_tells() {
 waiting_task() { # file
     local task
     task="$(add waits --retries 0 -- /bin/sh -c "while ! [ -e $1 ]; do sleep 0.1; done; exit 7")"
-    wait_for "the task to run" 20 task_is "$task" running >/dev/null
+    wait_for "the task to run" 20 running "$task" >/dev/null
     echo "$task"
 }
 

@@ -13,7 +13,7 @@ leave() { # what it does when asked, further words of add
     add --retries 0 "$@" -- bash -c 'echo first words; setsid bash -c "$0" & exit 0' "${talker/\$1/$then}"
 }
 
-in_journal() { journalctl --quiet --output=cat --identifier="tenured-$1"; }
+in_journal() { journal --output=cat --identifier="tenured-$1"; }
 # Every number up to the last one, once each and in order.
 whole() { # lines on standard input
     awk '/^line [0-9]+$/ { n++; if ($2 != n) { print "line " $2 " in place of " n; exit 1 } } END { print n " lines" }'
