@@ -369,7 +369,10 @@ fn of_record(record: &Record) -> (Option<Exit>, Option<String>) {
     let os = |errno: i32| std::io::Error::from_raw_os_error(errno);
     match record.end {
         End::Exited(exit @ Exit::Code(0)) => (Some(exit), None),
-        End::Exited(exit @ Exit::Code(code)) => (Some(exit), Some(format!("exit {code}"))),
+        End::Exited(exit @ Exit::Code(code)) => {
+            let oom = if record.oom { ", some of it killed: out of memory" } else { "" };
+            (Some(exit), Some(format!("exit {code}{oom}")))
+        }
         End::Exited(exit @ Exit::Signal(signal)) => {
             let by = record.killed_by_pid.map(|pid| format!(", sent by process {pid}")).unwrap_or_default();
             let oom = if record.oom { ", out of memory" } else { "" };
@@ -396,4 +399,34 @@ pub(super) fn by_run(judged: &[Judged]) -> HashMap<RunId, Verdict> {
 /// The passes for a look at a run whose end was just seen: an exit record needs no pass then.
 pub(super) const fn on_exit(configured: Passes, launched: bool) -> Passes {
     if launched { configured.with(crate::core::verdict::Pass::DetectCrashedWorkers) } else { configured }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::ids::Nonce;
+
+    #[test]
+    fn whoever_ended_for_want_of_memory_is_told_so() {
+        let words = |exit, oom| {
+            let record = Record {
+                run: RunId::new(1),
+                nonce: Nonce::from_bytes([1; 16]),
+                end: End::Exited(exit),
+                oom,
+                ended_ms: 0,
+                ended_usec: 0,
+                killed_by_pid: None,
+                manager_asked: false,
+                user_usec: 0,
+                system_usec: 0,
+                max_rss_kib: 0,
+            };
+            of_record(&record).1.unwrap()
+        };
+        for exit in [Exit::Code(5), Exit::Signal(9)] {
+            assert!(words(exit, true).contains("out of memory"), "{exit:?}");
+            assert!(!words(exit, false).contains("memory"), "{exit:?}");
+        }
+    }
 }

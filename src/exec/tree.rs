@@ -54,10 +54,12 @@ impl Tree {
     /// the tree, so that the walks catch up also with one that forks and ends in a loop. Called again until
     /// no child is left.
     pub(super) fn end(&self) {
-        for _ in 0..STOP_WALKS {
+        for walk in 0..STOP_WALKS {
             let mut moving = 0_u32;
             self.walk(&mut |process, stat| {
-                if !matches!(stat.state, b'T' | b't' | b'Z' | b'X') {
+                // Whoever waits for the kernel was told once; telling it again does not make it hear.
+                let is_told = walk > 0 && stat.state == b'D';
+                if !is_told && !matches!(stat.state, b'T' | b't' | b'Z' | b'X') {
                     moving += 1;
                     self.signal(process, libc::SIGSTOP);
                 }

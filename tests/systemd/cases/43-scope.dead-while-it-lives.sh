@@ -17,11 +17,30 @@ task="$(add --queue narrow -- cat "$CASE_DIR/mount/stuck")"
 next="$(add --queue narrow -- true)"
 worker="$(worker_of "$task")"
 unit="$(task_says "$task" Unit)"
-tenurectl cancel "$task"
+other="$(add --launch direct -- cat "$CASE_DIR/mount/stuck")"
+supervisor="$(sed 's/.*) //' "/proc/$(worker_of "$other" | sed 's/:.*//')/stat" | cut -d' ' -f2)"
+# Hundredths of a second that the supervisor has used.
+busy() { sed 's/.*) //' "/proc/$supervisor/stat" | { read -r -a stat; echo $((stat[11] + stat[12])); }; }
+other_held() { [[ "$(task_says "$other" Held)" == *unkillable* ]]; }
+tenurectl cancel "$task" "$other"
 in_d() { prints D bash -c "sed 's/.*) //; s/ .*//' /proc/${worker%%:*}/stat"; }
 wait_for "it to be stuck" 10 in_d
 held() { [[ "$(task_says "$task" Held)" == *unkillable* ]] || { tenurectl show "$task"; return 1; }; }
 wait_for "the claim to be held" 20 held >/dev/null
+# It is said once, and there is no storm of signals: not of the daemon's, and not of a supervisor's that goes on
+# trying, as that of a worker without a scope does.
+wait_for "the other to be held" 20 other_held >/dev/null
+before="$(busy)"
+until=$(($(read_clock) + 4000))
+later() { tenurectl sweep >/dev/null && [ "$(read_clock)" -ge "$until" ]; }
+wait_for "four seconds of sweeps" 10 later
+spent=$(($(busy) - before))
+note "the supervisor used $spent hundredths of a second in four seconds"
+[ "$spent" -le 8 ] || fail "the supervisor used $spent hundredths of a second in four seconds"
+same "how often it was said of the other" 1 "$(count_events "$other" held)"
+same "what was sent to the other" 2 "$(count_events "$other" signalled)"
+same "how often it was said" 1 "$(count_events "$task" held)"
+same "what was sent" 2 "$(count_events "$task" signalled)"
 # systemd gives up on the scope.
 systemctl stop "$unit" || note "systemctl: $?"
 note "the scope is now: $(property "$unit" ActiveState) $(property "$unit" SubState) $(property "$unit" Result)"
@@ -37,8 +56,12 @@ lives "$worker"
 task_is "$task" running
 task_is "$next" ready
 same "its runs" - "$(outcomes "$task")"
+same "how often it was said" 1 "$(count_events "$task" held)"
+same "what was sent" 2 "$(count_events "$task" signalled)"
 
 kill "$server"
 wait_for "the kernel to let go" 10 gone "$worker"
+wait_for "the other to be cancelled" 15 task_is "$other" cancelled
 wait_for "the task to be cancelled" 15 task_is "$task" cancelled
+same "its end" cancelled "$(outcomes "$task")"
 wait_for "the next to have its turn" 15 task_is "$next" done

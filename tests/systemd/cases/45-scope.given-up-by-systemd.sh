@@ -6,7 +6,7 @@ start_daemon
 manager SetQueue 'sa{sv}' narrow 1 MaxRunning u 1
 
 # The leader leaves a file to end by; both are deaf to what systemd sends.
-pair='trap "" TERM HUP; (trap "" TERM HUP; echo $BASHPID >"$0.child"; exec setsid sleep 1000) & until [ -e "$0.go" ]; do sleep 0.05; done; exit 6'
+pair='trap "" TERM HUP; (trap "" TERM HUP; echo $BASHPID >"$0.child"; exec env -i setsid sleep 1000) & until [ -e "$0.go" ]; do sleep 0.05; done; exit 6'
 
 # Waits until systemd calls it anything but active.
 given_up() { # unit
@@ -77,7 +77,7 @@ gone "$worker"
 gone "$child"
 wait_for "the next to have its turn" 10 task_is "$next" done
 
-note "given up, leader and supervisor killed: only the cgroup knows of the rest"
+note "given up, leader and supervisor killed: only the cgroup knows of the rest, which has no environment"
 begin third
 give_up "$unit"
 kill -9 "${supervisor%%:*}" "${worker%%:*}"
