@@ -287,13 +287,16 @@ impl Times {
 /// Whether the host took the run with it. A record that tells of an end before that is an end, and stands.
 fn lost(record: Option<&Record>, run: &RunPart, context: &Context) -> bool {
     let never_ran = matches!(record, Some(Record { end: record::End::GateClosed, .. }));
+    // Where no daemon was there to see the host go down, the manager that ended the worker says it.
+    let manager_asked = record.is_some_and(|record| record.manager_asked);
     if context.identity == Boot::Other || context.stamps == Boot::Other {
         // A daemon that ended before it could judge an end of that shutdown left it to us.
         let ended = record.map(|record| MonoMs(record.ended_ms));
         let went_with_it = ended.zip(context.shutdown).is_some_and(|(ended, shutdown)| ended >= shutdown);
-        // Where no daemon was there to see the host go down, the manager that ended the worker says it.
-        let manager_asked = record.is_some_and(|record| record.manager_asked);
         return record.is_none() || never_ran || went_with_it || manager_asked;
+    }
+    if context.late && manager_asked {
+        return true;
     }
     let Some(shutdown) = context.shutdown else {
         return false;
