@@ -22,6 +22,9 @@ pub type Options<'a> = BTreeMap<&'a str, Variant<'a>>;
 pub type Row = BTreeMap<String, OwnedVariant>;
 
 /// The interface `org.tenured1.Manager`. Every `options` may be empty; an unknown key is refused.
+///
+/// Only the properties have a daemon started that is not there: whoever asks for its version first has one,
+/// and one that is stopped later stays so, whatever is asked of it then.
 #[zbus::proxy(
     interface = "org.tenured1.Manager",
     default_service = "org.tenured1",
@@ -29,79 +32,115 @@ pub type Row = BTreeMap<String, OwnedVariant>;
 )]
 pub trait Manager {
     /// The task, and whether it was created now.
+    #[zbus(no_autostart)]
     fn create_task(&self, title: &str, properties: &Options<'_>) -> zbus::Result<(u64, bool)>;
     /// Task, run (the fencing token) and the task's properties.
+    #[zbus(no_autostart)]
     fn claim_task(&self, queue: &str, options: &Options<'_>) -> zbus::Result<(u64, u64, Row)>;
     /// Microseconds left of the lease.
+    #[zbus(no_autostart)]
     fn heartbeat(&self, run: u64, options: &Options<'_>) -> zbus::Result<u64>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn set_worker(&self, run: u64, options: &Options<'_>) -> zbus::Result<String>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn complete_run(&self, run: u64, options: &Options<'_>) -> zbus::Result<String>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn fail_run(&self, run: u64, error: &str, options: &Options<'_>) -> zbus::Result<String>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn block_run(&self, run: u64, reason: &str, options: &Options<'_>) -> zbus::Result<String>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn release_run(&self, run: u64, reason: &str, options: &Options<'_>) -> zbus::Result<String>;
     /// An outcome word: `released`, `stopping`, `held`, `unchanged`.
+    #[zbus(no_autostart)]
     fn reclaim_task(&self, task: u64, options: &Options<'_>) -> zbus::Result<String>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn cancel_task(&self, task: u64, options: &Options<'_>) -> zbus::Result<String>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn signal_task(&self, task: u64, signal: i32, options: &Options<'_>) -> zbus::Result<String>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn retry_task(&self, task: u64, options: &Options<'_>) -> zbus::Result<String>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn unblock_task(&self, task: u64, options: &Options<'_>) -> zbus::Result<String>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn archive_task(&self, task: u64, options: &Options<'_>) -> zbus::Result<String>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn block_task(&self, task: u64, reason: &str, options: &Options<'_>) -> zbus::Result<String>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn update_task(&self, task: u64, properties: &Options<'_>) -> zbus::Result<String>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn link_tasks(&self, parent: u64, child: u64, options: &Options<'_>) -> zbus::Result<String>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn unlink_tasks(&self, parent: u64, child: u64, options: &Options<'_>) -> zbus::Result<String>;
     /// The comment's number.
+    #[zbus(no_autostart)]
     fn add_comment(&self, task: u64, text: &str, options: &Options<'_>) -> zbus::Result<u64>;
     /// All of a task, its current run and worker included.
+    #[zbus(no_autostart)]
     fn get_task(&self, task: u64) -> zbus::Result<Row>;
     /// All of a run.
+    #[zbus(no_autostart)]
     fn get_run(&self, run: u64) -> zbus::Result<Row>;
     /// A page of tasks.
+    #[zbus(no_autostart)]
     fn list_tasks(&self, filter: &Options<'_>) -> zbus::Result<Vec<Row>>;
     /// A page of a task's runs.
+    #[zbus(no_autostart)]
     fn list_runs(&self, task: u64, options: &Options<'_>) -> zbus::Result<Vec<Row>>;
     /// A page of a task's comments.
+    #[zbus(no_autostart)]
     fn list_comments(&self, task: u64, options: &Options<'_>) -> zbus::Result<Vec<Row>>;
     /// A page of events, oldest first.
+    #[zbus(no_autostart)]
     fn list_events(&self, filter: &Options<'_>) -> zbus::Result<Vec<Row>>;
     /// A read-only descriptor of a run's output file.
+    #[zbus(no_autostart)]
     fn open_output(&self, run: u64, options: &Options<'_>) -> zbus::Result<OwnedFd>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn set_queue(&self, name: &str, options: &Options<'_>) -> zbus::Result<String>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn remove_queue(&self, name: &str, options: &Options<'_>) -> zbus::Result<String>;
     /// All queues.
+    #[zbus(no_autostart)]
     fn list_queues(&self, options: &Options<'_>) -> zbus::Result<Vec<Row>>;
     /// Counts of what the caller may see.
+    #[zbus(no_autostart)]
     fn get_stats(&self, options: &Options<'_>) -> zbus::Result<Row>;
     /// What the sweep did.
+    #[zbus(no_autostart)]
     fn sweep(&self, options: &Options<'_>) -> zbus::Result<Row>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn drain(&self, on: bool, options: &Options<'_>) -> zbus::Result<String>;
     /// The backup's path.
+    #[zbus(no_autostart)]
     fn backup(&self, name: &str, options: &Options<'_>) -> zbus::Result<String>;
     /// An outcome word.
+    #[zbus(no_autostart)]
     fn reload(&self, options: &Options<'_>) -> zbus::Result<String>;
 
     /// Something of this task has changed.
     #[zbus(signal)]
+    #[zbus(no_autostart)]
     fn task_changed(&self, task: u64) -> zbus::Result<()>;
     /// This run has ended.
     #[zbus(signal)]
+    #[zbus(no_autostart)]
     fn run_ended(&self, run: u64) -> zbus::Result<()>;
 
     /// The daemon's version.
