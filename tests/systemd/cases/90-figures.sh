@@ -21,7 +21,7 @@ done | awk '{ print $1 / 100 }' >"$CASE_DIR/systemd-run"
 : >"$CASE_DIR/stamps"
 for turn in $(seq 200); do
     before="$(stamp)"
-    busctl call org.tenured1 /org/tenured1 org.tenured1.Manager CreateTask 'sa{sv}' figure 1 \
+    busctl -- call org.tenured1 /org/tenured1 org.tenured1.Manager CreateTask "sa{sv}" figure 1 \
         Command as 3 /bin/sh -c "date +%s%6N >'$CASE_DIR/began.$turn'" >/dev/null
     until [ -s "$CASE_DIR/began.$turn" ]; do :; done
     echo "$((($(cat "$CASE_DIR/began.$turn") - before) / 10))" >>"$CASE_DIR/stamps"
