@@ -23,8 +23,13 @@ stranger() { # pid
     fail "no process could be given the number $1"
 }
 
+# Numbers of processes can be given there; elsewhere it is read-only in a container.
+mkdir -p "$CASE_DIR/proc"
+mount -t proc proc "$CASE_DIR/proc" || skip "no process can be given a number here"
 case "$TURN" in
 1)
+    # Far above what a boot uses by itself.
+    echo 20000 >"$CASE_DIR/proc/sys/kernel/ns_last_pid"
     configure '[run]' 'max_running = 8'
     start_daemon
     for name in first second; do
@@ -45,12 +50,11 @@ case "$TURN" in
     # Both records are there; nobody has read them.
     written() { is 2 "$(find /var/lib/tenured/exits -type f -exec grep -l ^end=exit {} + | wc -l)"; }
     wait_for "their records" 10 written
+    umount "$CASE_DIR/proc"
     next_turn_after reboot
     ;;
 *)
     unit_is tenured.service inactive || fail "the daemon was started before its time"
-    mkdir "$CASE_DIR/proc"
-    mount -t proc proc "$CASE_DIR/proc" || skip "no process can be given a number here"
     strangers=()
     while read -r pid; do
         stranger "$pid"
