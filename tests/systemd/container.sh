@@ -1,7 +1,7 @@
 # A boot in a container: systemd-nspawn on an overlay, so that the tree itself stays as it was made. A part
 # of tests/systemd/boot, which sources it and gives suite, tree, output, limit, shell.
 
-running=""      # the directory of this boot: upper and work of the overlay, its mount point, its lock
+running=""      # the directory of this boot: the layers of the overlay, its mount point, its lock
 merged=""       # where the overlay is mounted: the container's root
 payload=""      # the cgroup that all of the container is in, where there is no service manager to ask
 supervisor=""   # the process that we started
@@ -21,7 +21,7 @@ prepare_overlay() {
     sweep_containers "$boots"
     running="$boots/$suite.$$"
     merged="$running/root"
-    mkdir -p "$running/"{upper,work,root}
+    mkdir -p "$running/"{upper,layers,root}
     exec 6>"$running/lock"
     flock -n 6
     trap end_container EXIT
@@ -32,13 +32,13 @@ prepare_overlay() {
 
 # An overlay needs a disk that can be its upper layer: a container's own root cannot, memory can.
 lay_over() {
-    local layers="lowerdir=$tree,upperdir=$running/upper,workdir=$running/work"
+    local layers="lowerdir=$tree,upperdir=$running/upper,workdir=$running/layers"
     mount -t overlay -o "$layers" tenured-tests "$merged" 2>/dev/null && return
-    mount -t tmpfs tenured-tests "$running/work" || return
-    mkdir "$running/work/"{upper,work}
-    layers="lowerdir=$tree,upperdir=$running/work/upper,workdir=$running/work/work"
+    mount -t tmpfs tenured-tests "$running/layers" || return
+    mkdir "$running/layers/"{upper,scratch}
+    layers="lowerdir=$tree,upperdir=$running/layers/upper,workdir=$running/layers/scratch"
     mount -t overlay -o "$layers" tenured-tests "$merged" 2>/dev/null && return
-    umount "$running/work"
+    umount "$running/layers"
     cp -a --reflink=auto "$tree/." "$merged/"
 }
 
@@ -65,7 +65,7 @@ remove_container() { # directory
         find "$group" -depth -type d -exec rmdir {} + 2>/dev/null || true
     fi
     mountpoint -q "$1/root" && umount -R -l "$1/root"
-    mountpoint -q "$1/work" && umount -l "$1/work"
+    mountpoint -q "$1/layers" && umount -l "$1/layers"
     rm -rf --one-file-system "$1"
 }
 

@@ -45,6 +45,14 @@ still_running() {
     task_is "$next" ready
 }
 
+cancel_reaches_all() {
+    tenurectl cancel "$task"
+    wait_for "the task to be cancelled" 15 task_is "$task" cancelled
+    gone "$worker"
+    gone "$child"
+    wait_for "the next to have its turn" 10 task_is "$next" done
+}
+
 note "given up, and ended by itself"
 begin first
 give_up "$unit"
@@ -71,11 +79,7 @@ note "given up, and stopped"
 begin second
 give_up "$unit"
 still_running
-tenurectl cancel "$task"
-wait_for "the task to be cancelled" 15 task_is "$task" cancelled
-gone "$worker"
-gone "$child"
-wait_for "the next to have its turn" 10 task_is "$next" done
+cancel_reaches_all
 
 note "given up, leader and supervisor killed: only the cgroup knows of the rest, which has no environment"
 begin third
@@ -103,8 +107,4 @@ busctl call org.freedesktop.systemd1 \
     org.freedesktop.systemd1.Scope Abandon
 same "the scope" abandoned "$(property "$unit" SubState)"
 still_running
-tenurectl cancel "$task"
-wait_for "the task to be cancelled" 15 task_is "$task" cancelled
-gone "$worker"
-gone "$child"
-wait_for "the next to have its turn" 10 task_is "$next" done
+cancel_reaches_all
